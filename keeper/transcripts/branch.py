@@ -1,0 +1,61 @@
+"""Branch: writes a copy of a kept conversation under a new id, live and kept, beside the original.
+
+It promises that the original is restored and read first, from whichever chat keeps it (RESTORE-6), that the copy is
+its own chat with its lineage, and that what could not be read is set aside there. It refuses an id that exists.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from keeper import claude, disk
+from keeper.claude import Footprint
+from keeper.transcripts.copies import repaired, through
+from keeper.transcripts.keep import Keeper
+from keeper.transcripts.restore import Restorer
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The copy: its id, where it lives, how to resume it, and what was done to get it."""
+
+    session: str
+    source: str
+    chat: str
+    profile: str
+    project: str
+    cwd: str
+    live: str
+    records: int
+    resume: str
+    deeds: tuple[str, ...]
+
+
+def write_copy(restorer: Restorer, session: str, copy: str, record: str | None) -> Made:
+    """A copy up to `record`, or, where that is None, a repaired one. Raises NotKept, Refused, DiskError."""
+    claude.check_session(copy)
+    source = restorer.session(session)
+    vault = restorer.vault
+    data = disk.read(vault.chat(source.chat).kept(session))
+    made = repaired(data, session, copy) if record is None else through(data, record, session, copy)
+    live = f"{os.path.dirname(source.live)}/{copy}.jsonl"
+    disk.write_new(live, [made.data])
+    disk.sync_dir(os.path.dirname(live))
+    keeper = Keeper(vault, restorer.now_ns / 1e9)
+    profile = Path(source.profile)
+    kept = keeper.footprint(profile, Footprint(copy, [Path(live)]), None)
+    keeper.finish()
+    chat = vault.chat(kept.chat if kept is not None else copy)
+    facts = vault.facts(chat)
+    if facts is not None and copy in facts.sessions:
+        told = replace(facts.sessions[copy], forked_from=session, cwd=source.cwd or facts.sessions[copy].cwd)
+        vault.write_facts(chat, facts.with_session(copy, told), sync=True)
+        for line in made.set_apart:
+            vault.put_aside(chat, "unreadable", line)
+    resume = claude.resume_command(copy, source.cwd, profile, vault.settings.default_profile)
+    records = made.data.count(b"\n")
+    return Made(
+        copy, session, chat.name, source.profile, source.project, source.cwd, live, records, resume, made.deeds
+    )  # fmt: skip

@@ -1,0 +1,161 @@
+"""Describe: what a person sees of a kept session: its title, its size, when it was last used, how it stands.
+
+It promises to read what is kept at the moment of asking: no title or prompt is stored anywhere else. It refuses to
+show control characters of a transcript to a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from keeper import claude, disk
+from keeper.transcripts.index import Row
+from keeper.transcripts.look import regular
+from keeper.transcripts.records import Record, is_prompt, read, split
+from keeper.transcripts.vault import Vault
+
+TITLE_CHARS = 80
+_TITLES = ((b'"custom-title"', "customTitle"), (b'"ai-title"', "aiTitle"), (b'"summary"', "summary"))
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One kept session. `state`: live, swept, or the verdict of the last keep; `live` is "" where it is swept."""
+
+    chat: str
+    session: str
+    profile: str
+    project: str
+    cwd: str
+    title: str
+    state: str
+    policy: str
+    records: int
+    bytes: int
+    last: str
+    live: str
+    kept: str
+    mode: str
+    forked_from: str | None = None
+    cleared_from: str | None = None
+    continues: str | None = None
+
+
+def describe(vault: Vault, rows: Iterable[Row]) -> list[Described]:
+    """What there is to say of these rows, the newest last."""
+    rows = list(rows)
+    lives: dict[str, dict[str, list[Path]]] = {}
+    for profile in {row.profile for row in rows}:
+        found = claude.survey(Path(profile)).footprints
+        lives[profile] = {session: footprint.transcripts for session, footprint in found.items()}
+    told = [_one(vault, row, lives[row.profile].get(row.session, [])) for row in rows]
+    return sorted((one for one in told if one is not None), key=lambda one: one.last)
+
+
+def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
+    chat = vault.chat(row.chat)
+    seen = regular(chat.kept(row.session))
+    if seen is None:
+        return None
+    try:
+        data = disk.read(chat.kept(row.session))
+    except FileNotFoundError:
+        return None
+    facts = vault.facts(chat)
+    session = facts.sessions.get(row.session) if facts else None
+    last = datetime.fromtimestamp(seen.st_mtime, UTC).isoformat(timespec="seconds")
+    state = row.state or "live"
+    return Described(
+        row.chat, row.session, row.profile, row.project, row.cwd, title_of(data),
+        state if lives else "swept", facts.policy if facts else "keep", data.count(b"\n"), len(data), last,
+        str(lives[0]) if lives else "", chat.kept(row.session), row.mode,
+        session.forked_from if session else None, session.cleared_from if session else None,
+        session.continues if session else None,
+    )  # fmt: skip
+
+
+def title_of(data: bytes) -> str:
+    """The newest title that Claude or a person gave, else the beginning of the first prompt."""
+    for mark, key in _TITLES:
+        at = data.rfind(b'"type":' + mark)
+        while at >= 0:
+            start, end = data.rfind(b"\n", 0, at) + 1, data.find(b"\n", at)
+            record = read(data[start : end if end >= 0 else len(data)])
+            value = record.fields.get(key) if record is not None else None
+            if isinstance(value, str) and value.strip():
+                return _shown(value)
+            at = data.rfind(b'"type":' + mark, 0, start)
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at)
+        end = len(data) if end < 0 else end
+        if b'"user"' in data[at:end]:
+            record = read(data[at:end])
+            if record is not None and is_prompt(record):
+                return _shown(text_of(record))
+        at = end + 1
+    return ""
+
+
+def text_of(record: Record) -> str:
+    """The words of a user's or assistant's record; tools are named, their input and output are not shown."""
+    message = record.fields.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    words = []
+    for block in content if isinstance(content, list) else ():
+        if not isinstance(block, dict):
+            continue
+        if block.get("type") == "text" and isinstance(block.get("text"), str):
+            words.append(block["text"])
+        elif block.get("type") == "tool_use":
+            words.append(f"[{block.get('name')}]")
+        elif block.get("type") == "tool_result":
+            words.append("[result]")
+    return " ".join(words)
+
+
+def _shown(text: str) -> str:
+    line = " ".join(printable(text).split())
+    return line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """The text without characters that could steer a terminal; line ends and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One record as a person reads it: who, when, what."""
+
+    uuid: str
+    time: str
+    who: str
+    text: str
+
+
+def conversation(data: bytes) -> list[Shown]:
+    """The main conversation's records with words in them, in the file's order."""
+    shown = []
+    for line in split(data).lines:
+        record = read(line) if line else None
+        if record is None or record.uuid is None or record.sidechain or record.type not in ("user", "assistant"):
+            continue
+        text = printable(text_of(record)).strip()
+        if text:
+            shown.append(Shown(record.uuid, record.timestamp or "", record.type, text))
+    return shown
+
+
+def aside_names(vault: Vault, chat: str) -> list[str]:
+    """What was set aside in a chat."""
+    try:
+        return sorted(os.listdir(vault.chat(chat).aside))
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,69 @@
+"""Forget: every kept byte of a chat goes, and stays gone.
+
+It promises a tombstone on the disk before the first byte goes, so that neither a keep that is under way nor a kill in
+the middle brings the chat back (KEEP-11). It refuses to touch the live files: those are Claude's.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from keeper import disk
+from keeper.errors import NotKept, Refused
+from keeper.transcripts.index import Row
+from keeper.transcripts.vault import Vault
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A chat that is gone from the vault. `sole` are its sessions of which nothing is left, `bytes` what was freed."""
+
+    chat: str
+    profile: str
+    sessions: tuple[str, ...]
+    bytes: int
+
+
+def forget(vault: Vault, name: str, now: float, profile: str | None = None) -> Forgotten:
+    """Forget the chat of that name, or the one that keeps the session of that name.
+
+    Raises NotKept where there is none, Refused where several are meant.
+    """
+    rows = [row for row in vault.rows() if name in (row.chat, row.session) and profile in (None, row.profile)]
+    chats = sorted({row.chat for row in rows})
+    if not chats and os.path.isdir(vault.chat(name).path):
+        chats = [name]
+    if not chats:
+        raise NotKept(f"nothing is kept under {name}", "`keeper list` shows what is kept")
+    if len(chats) > 1:
+        raise Refused(f"{name} is kept in {len(chats)} chats: {', '.join(chats)}", "name the chat, or say --profile")
+    return _forget_chat(vault, chats[0], [row for row in vault.rows() if row.chat == chats[0]], now)
+
+
+def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgotten:
+    chat = vault.chat(name)
+    with vault.lock(name):
+        facts = vault.facts(chat)
+        sessions = {row.session: row.profile for row in rows}
+        if facts is not None:
+            sessions |= dict.fromkeys(facts.sessions, facts.profile)
+        for session, profile in sessions.items():
+            vault.bury(name, session, profile, "forget", now)
+        size = _size(chat.path)
+        disk.remove_tree(chat.path)
+        disk.sync_dir(os.path.dirname(chat.path))
+        vault.index.write(drop=[(name, session) for session in sessions])
+    profile = next(iter(sessions.values()), "")
+    return Forgotten(name, profile, tuple(sessions), size)
+
+
+def _size(folder: str) -> int:
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(f"{path}/{name}").st_size
+            except FileNotFoundError:
+                continue
+    return total

@@ -1,0 +1,134 @@
+"""Head: what a transcript's first records say of it: whose it is, where it was written, whether it is a chat at all.
+
+It promises to read no more of the file than it needs, and the cwd from the records, never from the folder's name
+(KEEP-15). It refuses noise: 0-byte files and files of nothing but `summary` lines are no chats (FIT-5).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from dataclasses import dataclass
+
+from keeper import disk
+from keeper.transcripts.records import Record, is_prompt, read
+
+WINDOW = 1 << 16
+_STATX_BTIME = 0x800
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """`head` is the uuid of the first uuid'd record, `named` the session that the records name where none names the
+    file's own id and the chain begins elsewhere (a continuation: FIT-6), `born` unix seconds of the file's birth."""
+
+    cwd: str = ""
+    version: str = ""
+    head: str = ""
+    entrypoint: str = ""
+    named: str | None = None
+    noise: bool = False
+    born: float = 0.0
+
+
+def read_head(path: str, session: str) -> Head:
+    """The head of the transcript of this session. FileNotFoundError where there is no regular file."""
+    fd = disk.open_read(path)
+    try:
+        size = os.fstat(fd).st_size
+        window = WINDOW
+        while True:
+            data = os.pread(fd, window, 0)
+            whole = len(data) >= size
+            found = _from_lines(data[: data.rfind(b"\n") + 1].split(b"\n"), session, whole)
+            if found is not None or whole:
+                break
+            window *= 8
+        found = found or Head(noise=True)
+        return Head(
+            found.cwd, found.version, found.head, found.entrypoint, found.named, found.noise, _born(path, fd)
+        )  # fmt: skip
+    finally:
+        os.close(fd)
+
+
+def _from_lines(lines: list[bytes], session: str, whole: bool) -> Head | None:
+    """The head as far as these lines tell; None where more must be read."""
+    first: Record | None = None
+    told: Record | None = None
+    seen = False
+    for line in lines:
+        record = read(line) if line else None
+        if record is None:
+            seen = seen or bool(line.strip())
+            continue
+        seen = seen or record.type != "summary"
+        if record.uuid is not None and first is None:
+            first = record
+        if record.uuid is not None and record.cwd and told is None:
+            told = record
+        if told is not None and record.session == session:
+            break
+    else:
+        if not whole:
+            return None
+        if not seen:
+            return Head(noise=True)
+        return _head(first, told, _continued(first, lines, session))
+    return _head(first, told, None)
+
+
+def _head(first: Record | None, told: Record | None, named: str | None) -> Head:
+    if first is None:
+        return Head(named=named)
+    source = told or first
+    return Head(source.cwd or "", source.version or "", first.uuid or "", source.entrypoint or "", named)
+
+
+def _continued(first: Record | None, lines: list[bytes], session: str) -> str | None:
+    """The session that a file goes on with: no record carries the file's own id, and its chain begins elsewhere."""
+    if first is None or first.parent is None or first.session in (None, session):
+        return None
+    own = b'"' + session.encode() + b'"'
+    for line in lines:
+        if own in line and (record := read(line)) is not None and record.session == session:
+            return None
+    return first.session
+
+
+def _born(path: str, fd: int) -> float:
+    """When the file was made, as the file system tells; its time of change where it does not."""
+    buffer = ctypes.create_string_buffer(256)
+    call = getattr(_libc, "statx", None)
+    if call is not None and call(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer) == 0:
+        (mask,) = struct.unpack_from("=I", buffer, 0)
+        seconds, nanoseconds = struct.unpack_from("=qI", buffer, 80)
+        if mask & _STATX_BTIME:
+            return float(seconds) + float(nanoseconds) / 1e9
+    return os.fstat(fd).st_mtime
+
+
+def session_named(path: str) -> str | None:
+    """The session that the first record with one names. FileNotFoundError where there is no regular file."""
+    with os.fdopen(disk.open_read(path), "rb") as stream:
+        for line in stream:
+            if b"sessionId" in line and (record := read(line.rstrip(b"\n"))) is not None and record.session:
+                return record.session
+    return None
+
+
+def resumable(path: str) -> bool:
+    """Whether Claude would find a conversation: at least one real prompt. Streams, and stops at the first (RESTORE-8).
+
+    FileNotFoundError where there is no regular file.
+    """
+    with os.fdopen(disk.open_read(path), "rb") as stream:
+        for line in stream:
+            if b'"user"' in line and (record := read(line.rstrip(b"\n"))) is not None and is_prompt(record):
+                return True
+    return False

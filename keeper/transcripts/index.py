@@ -1,0 +1,148 @@
+"""Index: the SQLite table over the vault that finds a session without a walk.
+
+It is an index and no more: every row is told again by the chats' own folders (`keeper reindex`). It promises that
+reading never opens it for writing (KEEP-5), that a broken file is set aside and built anew, and that a folder is
+durable before its row. It refuses transcript text: no title, no prompt, no record stands in it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from keeper import disk
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One session in one chat. Sizes in bytes, `born` and `since` in unix seconds.
+
+    `head` is the uuid of the transcript's first uuid'd record (a fork shares its parent's), `state` the verdict of
+    the last keep that found more than what it knew, `live_inode`, `live_size` and `kept_size` what that keep saw.
+    """
+
+    chat: str
+    session: str
+    profile: str
+    project: str
+    cwd: str
+    mode: str
+    state: str
+    head: str
+    born: float
+    since: float
+    live_inode: int
+    live_size: int
+    kept_size: int
+
+
+_COLUMNS = tuple(column.name for column in fields(Row))
+_CREATE = f"""
+CREATE TABLE IF NOT EXISTS session ({", ".join(_COLUMNS)}, PRIMARY KEY (chat, session)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS session_by_id ON session (session);
+CREATE INDEX IF NOT EXISTS session_by_head ON session (head);
+CREATE TABLE IF NOT EXISTS fact (name PRIMARY KEY, value) WITHOUT ROWID;
+"""
+_PUT = f"INSERT OR REPLACE INTO session VALUES ({', '.join('?' * len(_COLUMNS))})"
+
+
+class IndexLost(Exception):
+    """The index is not there, or is no index: it must be built anew from the folders."""
+
+
+class Index:
+    """The table, opened for reading at first use and for writing only by a change."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._reader: sqlite3.Connection | None = None
+
+    def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+        try:
+            if self._reader is None:
+                self._reader = sqlite3.connect(f"file:{_quoted(self.path)}?mode=ro", uri=True, timeout=10)
+            return self._reader.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            self.close()
+            raise IndexLost(str(error)) from error
+
+    def rows(self) -> list[Row]:
+        """Every row. Raises IndexLost."""
+        return [Row(*row) for row in self._read(f"SELECT {', '.join(_COLUMNS)} FROM session")]  # type: ignore[arg-type]
+
+    def of_session(self, session: str) -> list[Row]:
+        """The rows of a session, in whichever chats it is kept. Raises IndexLost."""
+        return self._where("session", session)
+
+    def of_chat(self, chat: str) -> list[Row]:
+        """The rows of a chat. Raises IndexLost."""
+        return self._where("chat", chat)
+
+    def of_head(self, head: str) -> list[Row]:
+        """The sessions that begin with this record: a conversation and its forks. Raises IndexLost."""
+        return self._where("head", head) if head else []
+
+    def _where(self, column: str, value: str) -> list[Row]:
+        query = f"SELECT {', '.join(_COLUMNS)} FROM session WHERE {column} = ?"
+        return [Row(*row) for row in self._read(query, (value,))]  # type: ignore[arg-type]
+
+    def fact(self, name: str) -> str | None:
+        """A fact about the vault as a whole, None where none is noted. Raises IndexLost."""
+        found = self._read("SELECT value FROM fact WHERE name = ?", (name,))
+        return str(found[0][0]) if found else None
+
+    def write(
+        self,
+        put: Iterable[Row] = (),
+        drop: Iterable[tuple[str, str]] = (),
+        facts: Iterable[tuple[str, str]] = (),
+        anew: bool = False,
+    ) -> None:
+        """One transaction: rows put, rows dropped by (chat, session), facts noted; `anew` empties it first.
+
+        Raises IndexLost where the file is no index.
+        """
+        self.close()
+        disk._step("commit", self.path)
+        try:
+            connection = sqlite3.connect(self.path, timeout=10, isolation_level=None)
+            try:
+                # DELETE everywhere: one way, also on network homes; the rows can be told again from the folders.
+                connection.execute("PRAGMA synchronous = NORMAL")
+                for statement in _CREATE.split(";"):
+                    connection.execute(statement)
+                connection.execute("BEGIN IMMEDIATE")
+                if anew:
+                    connection.execute("DELETE FROM session")
+                connection.executemany(_PUT, [astuple(row) for row in put])
+                connection.executemany("DELETE FROM session WHERE chat = ? AND session = ?", list(drop))
+                connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", list(facts))
+                connection.execute("COMMIT")
+            finally:
+                connection.close()
+        except sqlite3.DatabaseError as error:
+            raise IndexLost(str(error)) from error
+
+    def set_aside(self, stamp: str) -> None:
+        """A file that is no index is moved out of the way, not thrown away."""
+        self.close()
+        try:
+            disk.replace(self.path, f"{self.path}.broken-{stamp}")
+        except FileNotFoundError:
+            return
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(str(path))

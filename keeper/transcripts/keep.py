@@ -1,0 +1,375 @@
+"""Keep: live into the vault, for one session or for all of a profile.
+
+It promises that an answer is given only when what it covers would survive a power cut (KEEP-2), that one bad session
+stops no other, and that a forgotten chat is not brought back by a keep that was already on its way (KEEP-11). It
+refuses noise, and sessions under a tombstone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from blake3 import blake3
+
+from keeper import claude, disk
+from keeper.claude import Footprint
+from keeper.errors import ChatGone, KeeperError, NotKept
+from keeper.transcripts import pair, swap
+from keeper.transcripts.head import Head, read_head, session_named
+from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.lineage import Family
+from keeper.transcripts.look import Outcome, regular
+from keeper.transcripts.mirror import Mirror, Part
+from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
+from keeper.transcripts.verdict import Verdict
+
+MANY_SYNCS = 16
+"""More files than this are made durable by one barrier for the volume, fewer each by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller may ask of a keep: lift a tombstone, name the chat, tag it."""
+
+    adopt: bool = False
+    chat: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The answer for one session. `files` counts companion files and extras that kept gained, `added` its lines."""
+
+    session: str
+    profile: str
+    chat: str = ""
+    project: str = ""
+    cwd: str = ""
+    verdict: str = ""
+    action: str = "none"
+    mode: str = "link"
+    added: int = 0
+    files: int = 0
+    lacks: int = 0
+    waiting: int = 0
+    variants: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    cure: str | None = None
+    exit_code: int = 0
+
+
+class Keeper:
+    """One run of keeps over a vault. `now` is unix seconds; rows and barriers are written at `finish`."""
+
+    def __init__(self, vault: Vault, now: float, options: Options | None = None) -> None:
+        self.vault = vault
+        self.now = now
+        self.options = options or Options()
+        self.buried = set(vault.settle_missing(now))
+        self.rows: dict[tuple[str, str], Row] = {}
+        self.dirty: dict[str, None] = {}
+        self.family = Family(vault)
+
+    # ------------------------------------------------------------------ many, one
+
+    def profile(self, profile: Path, progress: Callable[[int, int], None] | None = None) -> list[Kept]:
+        """Keep every session of a profile; a parent before its forks."""
+        survey = claude.survey(profile)
+        owners = self._owned_agents(survey.agents)
+        new, old = [], []
+        known = {row.session for row in self.vault.rows() if row.profile == str(profile)}
+        for session, footprint in survey.footprints.items():
+            footprint.beside += owners.get(session, [])
+            if session in known:
+                old.append((footprint, None))
+            elif footprint.transcripts:
+                new.append((footprint, self._head(footprint)))
+        new.sort(key=lambda item: item[1].born if item[1] else 0.0)
+        answers = []
+        for count, (footprint, head) in enumerate([*old, *new]):
+            answer = self._safely(profile, footprint, head)
+            if answer is not None:
+                answers.append(answer)
+            if progress is not None:
+                progress(count + 1, len(old) + len(new))
+        return answers
+
+    def session(self, profile: Path, session: str) -> Kept | None:
+        """Keep one session; None where the profile has nothing of it, or only noise. Errors are raised."""
+        survey = claude.survey(profile, only=claude.check_session(session))
+        footprint = survey.footprints.get(session)
+        if footprint is None:
+            return self.footprint(profile, Footprint(session), None)
+        footprint.beside += self._owned_agents(survey.agents).get(session, [])
+        return self.footprint(profile, footprint, None)
+
+    def _safely(self, profile: Path, footprint: Footprint, head: Head | None) -> Kept | None:
+        try:
+            return self.footprint(profile, footprint, head)
+        except (KeeperError, OSError) as error:
+            told = disk.told(error, profile)
+            return Kept(footprint.session, str(profile), error=told.message, cure=told.cure, exit_code=told.exit_code)
+
+    def _head(self, footprint: Footprint) -> Head | None:
+        for path in footprint.transcripts:
+            try:
+                return read_head(str(path), footprint.session)
+            except (OSError, KeeperError):
+                continue  # the keep itself meets it again, and tells of it
+        return None
+
+    def _owned_agents(self, agents: Iterable[Path]) -> dict[str, list[Path]]:
+        """The older layout: `agent-*.jsonl` beside the transcripts, owned by the session its records name (KEEP-14)."""
+        owners: dict[str, list[Path]] = {}
+        for path in agents:
+            try:
+                session = session_named(str(path))
+            except FileNotFoundError:
+                continue
+            if session and claude.is_session(session):
+                owners.setdefault(session, []).append(path)
+        return owners
+
+    # ------------------------------------------------------------------ one footprint
+
+    def footprint(self, profile: Path, footprint: Footprint, head: Head | None) -> Kept | None:
+        """Keep what was found of one session. None where there is no chat in it. Raises KeeperError."""
+        session = footprint.session
+        row = self._row(str(profile), session)
+        if row is None:
+            if not footprint.transcripts:
+                return None
+            head = head or self._head(footprint)
+            if head is None or head.noise:
+                return None
+        name = row.chat if row else self._chat_name(str(profile), session, head)
+        chat = self.vault.chat(name)
+        with self.vault.lock(name):
+            stone = self.vault.forgotten(str(profile), session)
+            if stone is not None and not self.options.adopt:
+                return Kept(session, str(profile), stone.chat, verdict="forgotten")
+            if stone is not None:
+                self.vault.bury(stone.chat, session, str(profile), "adopt", self.now)
+            try:
+                return self._locked(profile, footprint, chat, row, head)
+            except FileNotFoundError as error:
+                if os.path.isdir(chat.path):
+                    raise
+                raise ChatGone(f"the chat folder {chat.path} was removed while it was written") from error
+
+    def _row(self, profile: str, session: str) -> Row | None:
+        """The row of this session, as this run or the index has it; a host's own chat is asked for first."""
+        own = [row for (_, s), row in self.rows.items() if s == session and row.profile == profile]
+        rows = own or [row for row in self.vault.rows(session) if row.profile == profile]
+        if self.options.chat is not None:
+            rows = [row for row in rows if row.chat == self.options.chat]
+        rows = [row for row in rows if row.chat not in self.buried]
+        return rows[0] if rows else None
+
+    def _chat_name(self, profile: str, session: str, head: Head | None) -> str:
+        """The chat's id: a host's name, the session that this one goes on with, its own; with the profile's mark
+        where another profile has a chat of that id already."""
+        if self.options.chat is not None:
+            return self.options.chat
+        name = head.named if head and head.named and claude.is_session(head.named) else session
+        facts = self.vault.facts(self.vault.chat(name))
+        if facts is not None and facts.profile != profile:
+            return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
+        return name
+
+    def _locked(
+        self, profile: Path, footprint: Footprint, chat: Chat, row: Row | None, head: Head | None
+    ) -> Kept | None:
+        session = footprint.session
+        facts = self._open_chat(chat, str(profile), row)
+        mirror = Mirror(self.vault, chat, swap.leftovers(chat.swap))
+        outcome = self._transcripts(mirror, footprint, row)
+        if outcome.verdict is Verdict.ABSENT and regular(chat.kept(session)) is None:
+            if not os.listdir(chat.path):
+                disk.remove_dir(chat.path)
+            return None
+        for part in parts(footprint, chat.name):
+            mirror.keep(part)
+        self.dirty.update(dict.fromkeys(mirror.dirty))
+        told = self._tell(profile, footprint, chat, facts, head, outcome, row)
+        return Kept(
+            session, str(profile), chat.name, told.project, told.cwd, str(outcome.verdict), outcome.action,
+            outcome.mode, outcome.added, mirror.changed, outcome.lacks, outcome.waiting + mirror.waiting,
+            outcome.variants, outcome.gaps, self._warnings(footprint, outcome),
+        )  # fmt: skip
+
+    def _open_chat(self, chat: Chat, profile: str, row: Row | None) -> Facts:
+        facts = self.vault.facts(chat)
+        if not os.path.isdir(chat.path):
+            if row is not None:
+                raise ChatGone(f"the chat folder {chat.path} was removed", "`keeper keep --adopt` keeps it again")
+            disk.make_dir(chat.path)
+            self.dirty[os.path.dirname(chat.path)] = None
+        return facts or Facts(chat.name, profile)
+
+    def _transcripts(self, mirror: Mirror, footprint: Footprint, row: Row | None) -> Outcome:
+        """Every live name of the session's transcript. Two inodes: doubled, both kept, neither touched (KEEP-19)."""
+        session, chat = footprint.session, mirror.chat
+        label = f"{session}.jsonl"
+        known = pair.Known(row.live_inode, row.live_size, row.kept_size) if row else pair.Known()
+        left = mirror.left.get(label, [])
+        inodes: dict[tuple[int, int], str] = {}
+        for path in footprint.transcripts:
+            seen = regular(str(path))
+            if seen is not None:
+                inodes.setdefault((seen.st_dev, seen.st_ino), str(path))
+        if not inodes:
+            return pair.keep(mirror.pair(f"{chat.path}/none", label, main=True), known, left)
+        self.dirty.update({chat.kept(session): None, chat.path: None})
+        if len(inodes) == 1:
+            return pair.keep(mirror.pair(next(iter(inodes.values())), label, main=True), known, left)
+        outcomes = []
+        for number, live in enumerate(inodes.values()):
+            one = mirror.pair(live, label, main=True, apart=regular(chat.kept(session)) is not None)
+            if number:
+                one = replace(one, live_link=f"{one.live_link}-{number}")
+            outcomes.append(pair.keep(one, pair.Known(), left if not number else []))
+        added = sum(outcome.added for outcome in outcomes)
+        action = "split" if any(outcome.action != "none" for outcome in outcomes) else "none"
+        return replace(outcomes[-1], verdict=Verdict.DOUBLED, action=action, added=added)
+
+    # ------------------------------------------------------------------ what is told of it
+
+    def _tell(
+        self, profile: Path, footprint: Footprint, chat: Chat, facts: Facts, head: Head | None, outcome: Outcome,
+        row: Row | None,
+    ) -> SessionFacts:  # fmt: skip
+        """Facts and row brought up to what was seen; nothing is written where nothing changed (KEEP-5)."""
+        session = footprint.session
+        live = footprint.transcripts[0] if footprint.transcripts else None
+        told = facts.sessions.get(session)
+        if told is None:
+            head = head or self._head(footprint) or read_head(chat.kept(session), session)
+            parent, children = self.family.place(str(profile), session, chat.name, head, chat.kept(session))
+            told = SessionFacts(
+                live.parent.name if live else "", head.cwd, outcome.mode, head.born, head.head,
+                forked_from=parent, continues=head.named,
+            )  # fmt: skip
+            for child in children:
+                self._adopt_child(child, session)
+        elif outcome.verdict is not Verdict.ABSENT:
+            mode = outcome.mode if outcome.action != "none" or outcome.mode != "link" else told.mode
+            told = replace(told, mode=mode, project=live.parent.name if live else told.project)
+        tags = tuple(dict.fromkeys([*facts.tags, *self.options.tags]))
+        wanted = replace(facts, profile=str(profile), tags=tags).with_session(session, told)
+        if wanted != facts or regular(chat.facts_file) is None:
+            self.vault.write_facts(chat, wanted, sync=False)
+            self.dirty.update({chat.facts_file: None, chat.path: None})
+        self._put_row(profile, chat, session, told, live, outcome, row)
+        return told
+
+    def _put_row(
+        self, profile: Path, chat: Chat, session: str, told: SessionFacts, live: Path | None, outcome: Outcome,
+        row: Row | None,
+    ) -> None:  # fmt: skip
+        state = row.state if row else ""
+        if outcome.verdict not in (Verdict.ABSENT, Verdict.SAME) or outcome.action != "none":
+            state = "" if outcome.action in ("linked", "relinked", "folded", "copied") else str(outcome.verdict)
+        inode = live_size = kept_size = 0
+        seen, kept = (regular(str(live)) if live else None), regular(chat.kept(session))
+        if seen is not None and kept is not None and seen.st_ino != kept.st_ino and outcome.size:
+            inode, live_size, kept_size = seen.st_ino, outcome.size, kept.st_size
+        put = Row(
+            chat.name, session, str(profile), told.project, told.cwd, told.mode, state, told.head, told.born,
+            row.since if row else self.now, inode, live_size, kept_size,
+        )  # fmt: skip
+        if put != row:
+            self.rows[(chat.name, session)] = put
+
+    def _adopt_child(self, child: Row, parent: str) -> None:
+        """A fork that was kept before its parent learns whose it is."""
+        chat = self.vault.chat(child.chat)
+        facts = self.vault.facts(chat)
+        told = facts.sessions.get(child.session) if facts else None
+        if facts is None or told is None or told.forked_from is not None:
+            return
+        self.vault.write_facts(chat, facts.with_session(child.session, replace(told, forked_from=parent)), sync=False)
+        self.dirty.update({chat.facts_file: None, chat.path: None})
+
+    def _warnings(self, footprint: Footprint, outcome: Outcome) -> tuple[str, ...]:
+        found = []
+        if outcome.verdict is Verdict.DOUBLED:
+            names = ", ".join(path.parent.name for path in footprint.transcripts)
+            found.append(f"two live files of one session ({names}): both are kept, neither was touched")
+        if outcome.verdict is Verdict.UNMERGEABLE:
+            found.append("written by a CLI up to 1.0.117, whose resumes copy the history: kept, never folded")
+        if outcome.foreign:
+            found.append("the live file belongs to another user: kept, but not replaced")
+        for uuid in outcome.variants:
+            found.append(f"record {uuid} stands in two versions: both are kept, the live one behind the kept one")
+        for uuid in outcome.gaps:
+            found.append(f"the parent record {uuid} is in neither file: CLIs up to 2.1.85 load only what follows it")
+        return tuple(found)
+
+    # ------------------------------------------------------------------ durable, then told
+
+    def finish(self) -> None:
+        """Make durable what this run covers, then write the rows: the folder is durable before the row."""
+        if len(self.dirty) > MANY_SYNCS:
+            disk.sync_volume(self.vault.root)
+        else:
+            for path in self.dirty:
+                try:
+                    if os.path.isdir(path):
+                        disk.sync_dir(path)
+                    else:
+                        disk.sync_file(path)
+                except FileNotFoundError:
+                    continue  # gone again since: nothing of it is promised
+        self.dirty.clear()
+        if not self.rows:
+            return
+        rows, self.rows = list(self.rows.values()), {}
+        try:
+            self.vault.index.write(put=rows)
+        except IndexLost:
+            self.vault.reindex()
+            self.vault.index.write(put=rows)
+
+
+def parts(footprint: Footprint, chat: str) -> list[Part]:
+    """The companion folders and extras of a footprint, each with its label in the chat's folder."""
+    session = footprint.session
+    found = [Part(str(path), session) for path in footprint.companions]
+    for kind, path in footprint.extras:
+        label = f"extras/{kind}/{session}" if kind != "todos" else f"extras/todos/{session}/{path.name}"
+        found.append(Part(str(path), label))
+    found += [Part(str(path), f"extras/beside/{session}/{path.name}") for path in footprint.beside]
+    return found
+
+
+def profiles_of(vault: Vault) -> list[Path]:
+    """Every profile that is known: from the settings, from the chats kept so far, from a Claude that runs (KEEP-13)."""
+    named = [Path(row.profile) for row in vault.rows()]
+    found = dict.fromkeys([*vault.settings.profiles, *named, *claude.running_profiles()])
+    return [profile for profile in found if profile.is_dir()]
+
+
+def keep_session(
+    vault: Vault, session: str, now: float, options: Options | None = None, profile: Path | None = None
+) -> list[Kept]:
+    """Keep one session in each profile that has it, durable when this returns.
+
+    Raises NotKept where no profile has it, Refused where it is no session id.
+    """
+    claude.check_session(session)
+    keeper = Keeper(vault, now, options)
+    answers = []
+    for one in [profile] if profile else profiles_of(vault):
+        answer = keeper.session(one, session)
+        if answer is not None:
+            answers.append(answer)
+    keeper.finish()
+    if not answers:
+        raise NotKept(f"no profile has a transcript of session {session}", "give the transcript's path, or --profile")
+    return answers

@@ -1,0 +1,282 @@
+"""Look: one pinned look at a live file that differs from kept, and the deed that its verdict asks for.
+
+Pin, then look: only the inode that was given a name of ours is read, judged, kept and linked from then on, since
+Claude may delete and recreate the live name between any two steps. It promises that every inode which it held keeps
+a name until its lines are safe. It refuses to merge what a CLI up to 1.0.117 wrote (FIT-2), and to replace a live
+file that is not ours (SWAP-7).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from keeper import disk
+from keeper.errors import NoLinks
+from keeper.transcripts import swap
+from keeper.transcripts.merge import merge
+from keeper.transcripts.swap import Held, Site
+from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One live file and where it is kept. `live_link` is the second link of mode split; `main` as in `judge`.
+
+    `apart`: there is a second live file of this session (doubled), so kept stays on an inode of its own.
+    """
+
+    live: str
+    kept: str
+    swap: str
+    label: str
+    live_link: str
+    put_aside: Callable[[str, bytes], object]
+    main: bool = True
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was found and done. `added` counts the lines that kept gained, `waiting` inodes whose writer holds on.
+
+    `size` is how many bytes of live were looked at (0: none), so that a later keep knows what it need not read.
+    """
+
+    verdict: Verdict
+    action: str = "none"
+    mode: str = "link"
+    added: int = 0
+    variants: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    lacks: int = 0
+    waiting: int = 0
+    foreign: bool = False
+    size: int = 0
+
+
+def regular(path: str) -> os.stat_result | None:
+    """The regular file's stat, None where there is none (a link, a FIFO, a device is none: KEEP-9)."""
+    try:
+        seen = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return seen if stat.S_ISREG(seen.st_mode) else None
+
+
+def write_kept(pair: Pair, data: bytes, like: int | None, time_ns: int | None) -> None:
+    """Kept gets these bytes on a new inode of its own, whole-old or whole-new, durable."""
+    swap.make_folder(pair.swap)
+    new = f"{pair.swap}/{os.path.basename(pair.kept)}.{swap.token()}.tmp"
+    disk.write_new(new, [data], like=like)
+    if time_ns is not None:
+        disk.touch(new, time_ns)
+    disk.replace(new, pair.kept)
+    disk.sync_dir(os.path.dirname(pair.kept))
+
+
+def pin(pair: Pair) -> tuple[Site, Held]:
+    """Hold the live file by a name of ours. FileNotFoundError where there is no regular file under the name."""
+    live, kept = regular(pair.live), regular(pair.kept)
+    linked = live is not None and kept is not None and live.st_dev == kept.st_dev
+    site = Site(pair.live, pair.kept, pair.swap, pair.label, linked)
+    try:
+        return site, swap.hold(site, pair.live)
+    except NoLinks:
+        site = replace(site, linked=False)
+        return site, swap.hold(site, pair.live)
+
+
+class Look:
+    """What was read and judged; `carry_out` does what keep does, `fold` what restore does where the table says so."""
+
+    def __init__(self, pair: Pair, site: Site, pinned: Held, left: list[str]) -> None:
+        self.pair = pair
+        self.site = site
+        self.pinned = pinned
+        self.mode = "link" if site.linked else "copy"
+        self.kept = disk.read(pair.kept)
+        seen = os.stat(pair.kept)
+        self.kept_inode = (seen.st_dev, seen.st_ino)
+        self.older = [*self._left(left), *self._older_live()]
+        self.known = self.kept
+        for one in self.older:
+            self.known = merge(self.known, one.data).data if one.data else self.known
+        self.found = judge(self.known, pinned.data, pair.main)
+
+    def _left(self, names: list[str]) -> list[Held]:
+        """What an earlier run held; the live and the kept inode themselves need no further name."""
+        held = []
+        for name in names:
+            one = Held.open(name)
+            if one.inode in (self.pinned.inode, self.kept_inode):
+                swap.drop(self.site, one)
+            else:
+                held.append(one)
+        return held
+
+    def _older_live(self) -> list[Held]:
+        """Mode split: the live inode of an earlier keep, whose last lines were perhaps never taken."""
+        seen = regular(self.pair.live_link)
+        if seen is None or (seen.st_dev, seen.st_ino) in (self.pinned.inode, self.kept_inode):
+            return []
+        return [swap.hold(self.site, self.pair.live_link)]
+
+    def carry_out(self) -> Outcome:
+        """The deed of the verdict's row, for keep."""
+        verdict = self.found.verdict
+        if verdict is Verdict.UNMERGEABLE:
+            return self._legacy()
+        if verdict in (Verdict.EMPTY, Verdict.WAITING):
+            return self._only_older()
+        if self.pair.apart or verdict in SPLIT_BY_KEEP:
+            return self._split()
+        if verdict in FOLDED_BY_KEEP or self.known != self.kept:
+            return self.fold()
+        return self._adopt()
+
+    def _only_older(self) -> Outcome:
+        """Nothing is taken from live; what earlier runs held is."""
+        added = _lines(self.known) - _lines(self.kept)
+        if added:
+            write_kept(self.pair, self.known, self.older[0].fd, os.fstat(self.older[0].fd).st_mtime_ns)
+        return self._end("absorbed" if added else "none", self.known, self.older, added)
+
+    def _adopt(self) -> Outcome:
+        """Kept becomes the live inode (on another volume: gets live's lines)."""
+        merged = merge(self.kept, self.pinned.data)
+        for fragment in merged.torn:
+            self._aside(fragment)
+        data = merged.data
+        added = _lines(data) - _lines(self.kept)
+        if not self.site.linked:
+            if data != self.kept:
+                write_kept(self.pair, data, None, os.fstat(self.pinned.fd).st_mtime_ns)
+            return self._end("copied" if data != self.kept else "none", data, self.older, added)
+        if self.kept_inode == self.pinned.inode:
+            return self._end("none", data, self.older)
+        old = swap.hold(self.site, self.pair.kept)
+        disk.replace(self.pinned.path, self.pair.kept)
+        disk.sync_dir(os.path.dirname(self.pair.kept))
+        self.pinned.path = self.pair.kept
+        self._unlink_live_link()
+        data = swap.late(data, [old], swap.LEASE_WAIT_S)
+        if data == merged.data:
+            return self._end("relinked", data, [*self.older, old], added)
+        # A writer still held the old kept inode and wrote to it: its lines join live by a swap.
+        again = swap.hold(self.site, self.pair.kept)
+        done = swap.swap(self.site, merge(data, again.data).data, [again, old], bring_back=False)
+        return self._end("folded", done.data, [*self.older, again, old], _lines(done.data) - _lines(self.kept))
+
+    def fold(self, bring_back: bool = False, stamp_ns: int | None = None) -> Outcome:
+        """Both files' records under both names, on one inode (on another volume: the same bytes)."""
+        if not swap.ours(self.pinned.fd):
+            return replace(self._split(), foreign=True)
+        merged = merge(self.known, self.pinned.data)
+        for fragment in merged.torn:
+            self._aside(fragment)
+        held = [self.pinned, *self.older]
+        if self.site.linked and self.kept_inode != self.pinned.inode:
+            held.append(swap.hold(self.site, self.pair.kept))
+        done = swap.swap(self.site, merged.data, held, bring_back, stamp_ns)
+        self._unlink_live_link()
+        added = _lines(done.data) - _lines(self.kept)
+        return self._end("folded" if done.placed else "absorbed", done.data, held, added, merged.variants)
+
+    def _split(self) -> Outcome:
+        """Kept takes the union on an inode of its own; live stays as it is, with a second link of ours to it."""
+        merged = merge(self.known, self.pinned.data)
+        held = list(self.older)
+        own = self.kept_inode != self.pinned.inode
+        added = _lines(merged.data) - _lines(self.kept)
+        for fragment in merged.torn if added else ():
+            self._aside(fragment)
+        if added or not own:
+            if own and self.site.linked:
+                held.append(swap.hold(self.site, self.pair.kept))
+            like = self.pinned.fd if self.site.linked else None
+            write_kept(self.pair, merged.data, like, os.fstat(self.pinned.fd).st_mtime_ns)
+        if self.site.linked:
+            self.mode = "split"
+            linked = regular(self.pair.live_link)
+            if linked is None or linked.st_ino != self.pinned.inode[1]:
+                disk.replace(self.pinned.path, self.pair.live_link)
+                disk.sync_dir(os.path.dirname(self.pair.live_link))
+                self.pinned.path = self.pair.kept
+        return self._end("split" if added or not own else "none", merged.data, held, added, merged.variants)
+
+    def _legacy(self) -> Outcome:
+        """Up to 1.0.117 every resume copies the history under new uuids: never folded, each version kept whole."""
+        live = self.pinned.data[: self.pinned.data.rfind(b"\n") + 1]
+        label = os.path.basename(self.pair.kept)
+        if _lines(live) < _lines(self.kept):
+            self.pair.put_aside(label, live)
+            return self._end("none", self.kept, self.older)
+        self.pair.put_aside(label, self.kept)
+        held = list(self.older)
+        if self.site.linked:
+            held.append(swap.hold(self.site, self.pair.kept))
+            disk.replace(self.pinned.path, self.pair.kept)
+            disk.sync_dir(os.path.dirname(self.pair.kept))
+            self.pinned.path = self.pair.kept
+        else:
+            write_kept(self.pair, live, None, os.fstat(self.pinned.fd).st_mtime_ns)
+        return self._end("replaced", live, held)
+
+    def _aside(self, fragment: bytes) -> None:
+        self.pair.put_aside(os.path.basename(self.pair.kept) + ".torn", fragment)
+
+    def _unlink_live_link(self) -> None:
+        if os.path.lexists(self.pair.live_link):
+            disk.unlink(self.pair.live_link)
+
+    def _end(
+        self, action: str, data: bytes, held: list[Held], added: int = 0, variants: tuple[str, ...] = ()
+    ) -> Outcome:
+        """Let go of what is proven quiet; say what was found and done."""
+        for one in held:
+            if not one.quiet:
+                one.quiet = _still(one)
+        waiting = swap.release(self.site, held, data, self.pair.put_aside)
+        if self.pinned not in held:
+            self._let_go_of_pin()
+        found = self.found
+        return Outcome(
+            found.verdict, action, self.mode, added, variants, found.gaps, found.lacks, waiting,
+            size=len(self.pinned.data),
+        )  # fmt: skip
+
+    def _let_go_of_pin(self) -> None:
+        """A pin whose inode still has the live or the kept name goes; else it stays, for the next run."""
+        seen = regular(self.pair.live)
+        if self.pinned.path == self.pair.kept or (seen and (seen.st_dev, seen.st_ino) == self.pinned.inode):
+            swap.drop(self.site, self.pinned)
+        else:
+            self.pinned.close()
+
+
+def _lines(data: bytes) -> int:
+    return data.count(b"\n")
+
+
+def _still(one: Held) -> bool:
+    """Whether it is proven, without waiting, that nobody writes to the inode and that all of it was read."""
+    return disk.nobody_writes(one.fd) is True and os.fstat(one.fd).st_size == len(one.data)
+
+
+def absorb(pair: Pair, left: list[str]) -> Outcome:
+    """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
+    site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
+    held = [Held.open(path) for path in left]
+    kept = disk.read(pair.kept)
+    data = kept
+    for one in held:
+        data = merge(data, one.data).data if one.data else data
+        one.quiet = _still(one)
+    added = _lines(data) - _lines(kept)
+    if added:
+        write_kept(pair, data, held[0].fd, os.fstat(held[0].fd).st_mtime_ns)
+    waiting = swap.release(site, held, data, pair.put_aside)
+    return Outcome(Verdict.ABSENT, "absorbed" if added else "none", added=added, waiting=waiting)

@@ -1,0 +1,153 @@
+"""Mass: puts back many sessions at once, after a mass loss, when a person asks for it.
+
+It promises the order of times that was there before: `--continue` takes the newest of a project, so what is put back
+is stamped in its old order, together with all others of that project (RESTORE-2, RESTORE-11). Killed in the middle
+and run again, it completes. It refuses to read what it need not: a swept chat costs a link, not a pass over its bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from keeper import claude, disk
+from keeper.claude import Footprint
+from keeper.errors import KeeperError, NoLinks
+from keeper.transcripts import swap
+from keeper.transcripts.index import Row
+from keeper.transcripts.look import regular
+from keeper.transcripts.mirror import Mirror
+from keeper.transcripts.restore import Place, Restored, Restorer
+from keeper.transcripts.vault import Facts, SessionFacts
+
+STEP_NS = 10_000_000
+"""Between the times of two chats of one project; Claude compares milliseconds."""
+
+Progress = Callable[[int, int], None]
+
+
+def restore_all(restorer: Restorer, rows: Iterable[Row], progress: Progress | None = None) -> list[Restored]:
+    """Put back every session of these rows. A failure is in its answer (`error`), and stops no other."""
+    answers: list[Restored] = []
+    by_profile: dict[str, list[Row]] = {}
+    for row in rows:
+        by_profile.setdefault(row.profile, []).append(row)
+    total = sum(map(len, by_profile.values()))
+    for profile, own in by_profile.items():
+        answers += _Mass(restorer, Path(profile)).restore(own, len(answers), total, progress)
+    restorer.keeper.finish()
+    return answers
+
+
+class _Mass:
+    def __init__(self, restorer: Restorer, profile: Path) -> None:
+        self.restorer = restorer
+        self.vault = restorer.vault
+        self.profile = profile
+        self.found = claude.survey(profile).footprints
+        self.folders: set[str] = set()
+
+    def restore(self, rows: list[Row], done: int, total: int, progress: Progress | None) -> list[Restored]:
+        stamps = self._stamps(rows)
+        answers = []
+        for count, row in enumerate(rows):
+            try:
+                answers.append(self._one(row, stamps[row.session]))
+            except (KeeperError, OSError) as error:
+                answers.append(_failed(row, disk.told(error, self.profile), self.restorer))
+            if progress is not None:
+                progress(done + count + 1, total)
+        if self.folders:
+            disk.sync_volume(self.profile)
+        return answers
+
+    def _stamps(self, rows: list[Row]) -> dict[str, int]:
+        """The new time of each session, by project in the old order; the others of a touched project move along."""
+        projects: dict[str, dict[str, int]] = {}
+        for row in rows:
+            there = self.found.get(row.session)
+            live = str(there.transcripts[0]) if there and there.transcripts else ""
+            seen = regular(live or self.vault.chat(row.chat).kept(row.session))
+            project = os.path.basename(os.path.dirname(live)) if live else row.project
+            if seen is not None:
+                projects.setdefault(project, {})[row.session] = seen.st_mtime_ns
+        others: dict[str, str] = {}
+        for session, there in self.found.items():
+            for path in there.transcripts[:1]:
+                times = projects.get(path.parent.name)
+                seen = regular(str(path)) if times is not None and session not in times else None
+                if times is not None and seen is not None:
+                    times[session] = seen.st_mtime_ns
+                    others[session] = str(path)
+        stamps = {}
+        for times in projects.values():
+            order = sorted(times, key=lambda session: times[session])
+            for place, session in enumerate(order):
+                stamps[session] = self.restorer.now_ns - (len(order) - 1 - place) * STEP_NS
+        if not self.restorer.want.dry_run:
+            for session, live in others.items():
+                try:
+                    disk.touch(live, stamps[session])
+                except FileNotFoundError:
+                    continue
+        return {row.session: stamps.get(row.session, self.restorer.now_ns) for row in rows}
+
+    def _one(self, row: Row, stamp_ns: int) -> Restored:
+        there = self.found.get(row.session)
+        if self.restorer.want.dry_run or (there is not None and there.transcripts):
+            return self._whole(row, stamp_ns)
+        return self._swept(row, there or Footprint(row.session), stamp_ns)
+
+    def _swept(self, row: Row, footprint: Footprint, stamp_ns: int) -> Restored:
+        """A session with no live file: its time first, then the exclusive link, then its other files."""
+        chat = self.vault.chat(row.chat)
+        live = f"{self.profile}/projects/{row.project or '-'}/{row.session}.jsonl"
+        with self.vault.lock(chat.name):
+            kept = chat.kept(row.session)
+            if regular(kept) is None:
+                return _answer(row, live, "absent", "none", 0, self.restorer)
+            disk.touch(kept, stamp_ns)
+            folder = os.path.dirname(live)
+            if folder not in self.folders:
+                disk.make_shared_dir(folder)
+                self.folders.add(folder)
+            linked = self._link(kept, live)
+            if linked:
+                mirror = Mirror(self.vault, chat, swap.leftovers(chat.swap))
+                self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
+        if not linked:
+            return self._whole(row, stamp_ns)
+        return _answer(row, live, "absent", "restored", mirror.changed, self.restorer)
+
+    def _link(self, kept: str, live: str) -> bool:
+        """False where it takes a proper look: the name was taken meanwhile, or no link can be made."""
+        try:
+            disk.link(kept, live)
+        except (NoLinks, FileExistsError):
+            return False
+        return True
+
+    def _whole(self, row: Row, stamp_ns: int) -> Restored:
+        chat = self.vault.chat(row.chat)
+        facts = self.vault.facts(chat) or Facts(chat.name, row.profile)
+        told = facts.sessions.get(row.session) or _told(row)
+        return self.restorer.restore(row.session, Place(chat, facts.with_session(row.session, told), told), stamp_ns)
+
+
+def _told(row: Row) -> SessionFacts:
+    return SessionFacts(row.project, row.cwd, row.mode, row.born, row.head)
+
+
+def _answer(row: Row, live: str, verdict: str, action: str, files: int, restorer: Restorer) -> Restored:
+    default = restorer.vault.settings.default_profile
+    resume = claude.resume_command(row.session, row.cwd, Path(row.profile), default)
+    return Restored(
+        row.session, row.chat, row.profile, row.project, row.cwd, live, verdict, action, None, files, resume, None
+    )  # fmt: skip
+
+
+def _failed(row: Row, error: KeeperError, restorer: Restorer) -> Restored:
+    answer = _answer(row, "", "", "failed", 0, restorer)
+    return replace(answer, error=error.message, cure=error.cure, exit_code=error.exit_code)

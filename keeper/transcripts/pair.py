@@ -1,0 +1,204 @@
+"""Pair: keep and restore of one live file beside its kept counterpart, a transcript and a subagent's alike.
+
+It promises that kept never loses a record to what live has become, that nothing is written where there is nothing to
+do (KEEP-5), and that a name which appears between look and deed is looked at again, never overwritten (RESTORE-4).
+It refuses to judge by anything that the caller remembers: what an earlier keep saw only spares a look.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+from keeper import disk
+from keeper.errors import NoLinks
+from keeper.transcripts import swap
+from keeper.transcripts.look import Look, Outcome, Pair, absorb, pin, regular, write_kept
+from keeper.transcripts.swap import Site
+from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict
+
+TAIL = 4096
+"""So many bytes before the known end are compared before a tail alone is taken (mode copy)."""
+LOOKS = 100
+"""A live name that is gone and back again so often within one restore is somebody's loop, not Claude."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What an earlier keep saw, from the index: a hint that spares a look, never a truth."""
+
+    live_inode: int = 0
+    live_size: int = 0
+    kept_size: int = 0
+
+
+def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
+    """Bring live's records into kept. `left` are names that an earlier run held for this pair (`swap.leftovers`)."""
+    live, kept = regular(pair.live), regular(pair.kept)
+    if live is None:
+        return absorb(pair, left) if left and kept else Outcome(Verdict.ABSENT)
+    if kept is None:
+        return _first(pair)
+    if not left and not pair.apart:
+        if (live.st_dev, live.st_ino) == (kept.st_dev, kept.st_ino):
+            return Outcome(Verdict.SAME)
+        if (quick := _quick(pair, known, live, kept)) is not None:
+            return quick
+    try:
+        site, pinned = pin(pair)
+    except FileNotFoundError:
+        return absorb(pair, left) if left else Outcome(Verdict.ABSENT)
+    return Look(pair, site, pinned, left).carry_out()
+
+
+def _first(pair: Pair) -> Outcome:
+    """The first keep: the kept name is the live inode, or, where no link can be made, a copy of its whole lines."""
+    try:
+        disk.link(pair.live, pair.kept)
+    except NoLinks:
+        return _copy(pair)
+    except FileNotFoundError:
+        if not os.path.isdir(os.path.dirname(pair.kept)):
+            raise
+        return Outcome(Verdict.ABSENT)
+    if regular(pair.kept) is None:
+        disk.unlink(pair.kept)  # a symbolic link took the name between look and link
+        return Outcome(Verdict.ABSENT)
+    return Outcome(Verdict.AHEAD, "linked")
+
+
+def _copy(pair: Pair) -> Outcome:
+    try:
+        fd = disk.open_read(pair.live)
+    except FileNotFoundError:
+        return Outcome(Verdict.ABSENT)
+    try:
+        data = disk.read_at(fd, 0, pair.live)
+        size = len(data)
+        data = data[: data.rfind(b"\n") + 1]
+        if not data:
+            return Outcome(Verdict.WAITING, mode="copy")
+        write_kept(pair, data, None, os.fstat(fd).st_mtime_ns)
+    finally:
+        os.close(fd)
+    return Outcome(Verdict.AHEAD, "copied", "copy", data.count(b"\n"), size=size)
+
+
+def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result) -> Outcome | None:
+    """What a stat and 4 KiB can settle: nothing new, or (mode copy) a tail alone. None: look properly."""
+    if live.st_ino != known.live_inode or kept.st_size != known.kept_size:
+        return None
+    linked = regular(pair.live_link)
+    if live.st_size == known.live_size:
+        if linked is not None and linked.st_ino == live.st_ino:
+            return Outcome(Verdict.SAME, mode="split", size=live.st_size)
+        if linked is None and kept.st_nlink == 1:
+            return Outcome(Verdict.SAME, mode="copy", size=live.st_size)
+    if linked is not None or live.st_size < kept.st_size:
+        return None
+    return _tail(pair, live.st_ino)
+
+
+def _tail(pair: Pair, inode: int) -> Outcome | None:
+    """Mode copy: kept is the beginning of live, so what live has beyond it is appended; the cost is the tail's."""
+    try:
+        live_fd = disk.open_read(pair.live)
+    except FileNotFoundError:
+        return None
+    try:
+        size = os.stat(pair.kept).st_size
+        start = max(0, size - TAIL)
+        kept_fd = disk.open_read(pair.kept)
+        try:
+            end = os.pread(kept_fd, size - start, start)
+        finally:
+            os.close(kept_fd)
+        if os.fstat(live_fd).st_ino != inode or not end.endswith(b"\n"):
+            return None
+        if os.pread(live_fd, size - start, start) != end:
+            return None
+        tail = disk.read_at(live_fd, size, pair.live)
+        looked = size + len(tail)
+        tail = tail[: tail.rfind(b"\n") + 1]
+        if not tail:
+            return Outcome(Verdict.SAME, mode="copy", size=looked)
+        disk.append(pair.kept, tail)
+        disk.touch(pair.kept, os.fstat(live_fd).st_mtime_ns)
+        return Outcome(Verdict.AHEAD, "copied", "copy", tail.count(b"\n"), size=looked)
+    finally:
+        os.close(live_fd)
+
+
+def restore(pair: Pair, outcome: Outcome, full: bool, now_ns: int) -> Outcome:
+    """Make live what a resume must read, after `keep` has taken what is there. `outcome` is that keep's answer.
+
+    FileNotFoundError where nothing is kept.
+    """
+    for _ in range(LOOKS):
+        if regular(pair.live) is None:
+            if (done := _put_back(pair, outcome, now_ns)) is not None:
+                return done
+            outcome = keep(pair, Known(), [])
+            continue
+        wanted = outcome.verdict in FOLDED_BY_RESTORE or (full and outcome.verdict in SPLIT_BY_KEEP)
+        wanted = wanted and outcome.action != "folded"
+        if (wanted or (outcome.verdict is not Verdict.UNMERGEABLE and _torn(pair))) and not outcome.foreign:
+            outcome = _fold(pair, outcome, now_ns)
+        try:
+            disk.touch(pair.live, now_ns)
+        except FileNotFoundError:
+            continue  # swept between fold and touch: put back in the next turn
+        return outcome
+    return outcome
+
+
+def _put_back(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome | None:
+    """Kept under the live name, exclusively, its time set before; None where the name was taken meanwhile."""
+    disk.touch(pair.kept, now_ns)
+    if not os.path.isdir(os.path.dirname(pair.live)):
+        disk.make_shared_dir(os.path.dirname(pair.live))
+    try:
+        try:
+            disk.link(pair.kept, pair.live)
+        except NoLinks:
+            _copy_out(pair, now_ns)
+    except (FileExistsError, FileNotFoundError):
+        return None
+    return replace(outcome, action="restored")
+
+
+def _copy_out(pair: Pair, now_ns: int) -> None:
+    """On another volume: a copy beside live, whole and synced, then moved to the free name."""
+    site = Site(pair.live, pair.kept, pair.swap, pair.label, linked=False)
+    tmp = swap.beside_name(site)
+    swap.note(site, tmp)
+    try:
+        disk.write_new(tmp, [disk.read(pair.kept)])
+        disk.touch(tmp, now_ns)
+        disk.move(tmp, pair.live)
+        disk.sync_dir(os.path.dirname(pair.live))
+    finally:
+        disk.unlink(tmp)
+        swap.unnote(site, tmp)
+
+
+def _fold(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome:
+    try:
+        site, pinned = pin(pair)
+    except FileNotFoundError:
+        return outcome
+    done = Look(pair, site, pinned, []).fold(bring_back=True, stamp_ns=now_ns)
+    return replace(done, verdict=outcome.verdict)
+
+
+def _torn(pair: Pair) -> bool:
+    """Whether live ends in an unfinished line that nobody is writing (CLIs up to 2.1.296 glue the next one to it)."""
+    try:
+        fd = disk.open_read(pair.live)
+    except FileNotFoundError:
+        return False
+    try:
+        size = os.fstat(fd).st_size
+        return size > 0 and os.pread(fd, 1, size - 1) != b"\n" and disk.nobody_writes(fd) is True
+    finally:
+        os.close(fd)

@@ -1,0 +1,295 @@
+"""Restore: the vault back into the profile, whole, before a resume reads it.
+
+It promises that what is there is kept before it is touched, that a name which exists is never overwritten, that the
+times of all that a sweep looks at are now, and that an order of times among chats which are not being resumed stays
+(RESTORE-2). It refuses an id that is none, two profiles' chats under one id, and candidates that contradict each other.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from keeper import claude, disk
+from keeper.claude import Footprint
+from keeper.errors import NotKept, Refused
+from keeper.transcripts import pair, swap
+from keeper.transcripts.head import resumable
+from keeper.transcripts.keep import Keeper, parts
+from keeper.transcripts.look import Outcome, regular
+from keeper.transcripts.merge import merge
+from keeper.transcripts.mirror import Mirror, Part
+from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
+from keeper.transcripts.verdict import Verdict, judge
+
+STEP_NS = 10_000_000
+"""Between the times of two chats that are put back together: Claude compares milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What is asked of a restore. `cwd` is where the resume will be started, `cli` that CLI's version ("" unknown)."""
+
+    profile: Path | None = None
+    cwd: str | None = None
+    full: bool = False
+    dry_run: bool = False
+    cli: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The answer for one session: what was found, what was done, and how to resume. `files` counts companion files
+    and extras put back, `records` the lines of the live transcript, `lacks` the kept records that live has not. One of
+    many is not read through: its `records` and `resumable` are None."""
+
+    session: str
+    chat: str
+    profile: str
+    project: str
+    cwd: str
+    live: str
+    verdict: str
+    action: str
+    records: int | None
+    files: int
+    resume: str
+    resumable: bool | None
+    lacks: int = 0
+    also: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    cure: str | None = None
+    exit_code: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    chat: Chat
+    facts: Facts
+    told: SessionFacts
+
+
+class Restorer:
+    """One run of restores over a vault. `now_ns` is the time that what is put back gets."""
+
+    def __init__(self, vault: Vault, now_ns: int, want: Want) -> None:
+        self.vault = vault
+        self.now_ns = now_ns
+        self.want = want
+        self.keeper = Keeper(vault, now_ns / 1e9)
+
+    # ------------------------------------------------------------------ one session
+
+    def session(self, session: str) -> Restored:
+        """Put back one session for a resume. Raises Refused, NotKept and what the disk says."""
+        claude.check_session(session)
+        place = self._one_place(session, self._places(session))
+        also = [s for s, told in place.facts.sessions.items() if told.continues == session and s != session]
+        also += [place.told.continues] if place.told.continues in place.facts.sessions else []
+        for other in also:
+            self.restore(other, seen_from(place, other), self.now_ns)
+        answer = self.restore(session, place, self.now_ns)
+        self.keeper.finish()
+        return replace(answer, also=tuple(also))
+
+    def _places(self, session: str) -> list[Place]:
+        """Every chat that keeps the session, through the index and by its own name (RESTORE-5, RESTORE-17)."""
+        names = dict.fromkeys([*(row.chat for row in self.vault.rows(session)), session])
+        found = []
+        for name in names:
+            chat = self.vault.chat(name)
+            if regular(chat.kept(session)) is None:
+                continue
+            facts = self.vault.facts(chat)
+            if facts is None or session not in facts.sessions:
+                facts = self._facts_anew(chat, session)
+            found.append(Place(chat, facts, facts.sessions[session]))
+        return found
+
+    def _facts_anew(self, chat: Chat, session: str) -> Facts:
+        """`chat.json` is lost: the profile is the one that holds the session, or the only one that there is."""
+        profiles = self.vault.settings.profiles
+        profile = next((p for p in profiles if claude.places(p, session)), self.want.profile or profiles[0])
+        from keeper.transcripts.head import read_head
+
+        head = read_head(chat.kept(session), session)
+        told = SessionFacts(claude.folder_names(head.cwd)[0] if head.cwd else "", head.cwd, "link", head.born, head.head)
+        return Facts(chat.name, str(profile)).with_session(session, told)
+
+    def _one_place(self, session: str, places: list[Place]) -> Place:
+        if self.want.profile is not None:
+            places = [place for place in places if place.facts.profile == str(self.want.profile)]
+        if not places:
+            raise NotKept(
+                f"nothing is kept of session {session}",
+                "`keeper list` shows what is kept; what was never kept and is swept cannot be put back",
+            )
+        profiles = sorted({place.facts.profile for place in places})
+        if len(profiles) > 1:
+            raise Refused(
+                f"session {session} is kept in {len(profiles)} profiles: {', '.join(profiles)}",
+                "say which with --profile",
+            )
+        if len(places) > 1:
+            self._fold_candidates(session, places)
+        return places[0]
+
+    def _fold_candidates(self, session: str, places: list[Place]) -> None:
+        """Several chats of one profile keep the session: folded into the first, refused where they contradict."""
+        first, *others = places
+        with self.vault.lock(first.chat.name):
+            kept = first.chat.kept(session)
+            data = whole = disk.read(kept)
+            for other in others:
+                theirs = disk.read(other.chat.kept(session))
+                if judge(data, theirs).verdict in (Verdict.DIVERGED, Verdict.UNMERGEABLE):
+                    names = ", ".join(place.chat.name for place in places)
+                    raise Refused(
+                        f"session {session} is kept in chats that contradict each other: {names}",
+                        "look at both with `keeper export --chat`, and forget the one that is wrong",
+                    )
+                data = merge(data, theirs).data
+            if data != whole:
+                swap.make_folder(first.chat.swap)
+                new = f"{first.chat.swap}/{session}.{swap.token()}.tmp"
+                disk.write_new(new, [data])
+                disk.touch(new, os.stat(kept).st_mtime_ns)
+                old = f"{first.chat.swap}/{session}.jsonl~{swap.token()}"
+                disk.link(kept, old)  # a writer may still hold it; the next keep reads what it wrote and lets go
+                disk.replace(new, kept)
+                disk.sync_dir(first.chat.path)
+
+    def restore(self, session: str, place: Place, now_ns: int) -> Restored:
+        profile = Path(place.facts.profile)
+        footprint = claude.survey(profile, only=session).footprints.get(session) or Footprint(session)
+        live = self._live(profile, footprint, place)
+        if self.want.dry_run:
+            return self._plan(session, place, footprint, live)
+        if footprint.transcripts:
+            self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
+            self.keeper.footprint(profile, footprint, None)
+        with self.vault.lock(place.chat.name):
+            mirror = Mirror(self.vault, place.chat, swap.leftovers(place.chat.swap))
+            outcome = self._transcript(mirror, session, footprint, live, now_ns)
+            self.others(mirror, profile, session, footprint, live, now_ns)
+        disk.sync_file(live)
+        disk.sync_dir(os.path.dirname(live))
+        return self._answer(session, place, live, outcome, mirror.changed)
+
+    def _transcript(self, mirror: Mirror, session: str, footprint: Footprint, live: str, now_ns: int) -> Outcome:
+        one = mirror.pair(live, f"{session}.jsonl", main=True)
+        if len({os.stat(path).st_ino for path in footprint.transcripts if path.exists()}) > 1:
+            _touch_all(footprint.transcripts, now_ns)
+            return Outcome(Verdict.DOUBLED)
+        outcome = pair.keep(one, pair.Known(), mirror.left.get(one.label, []))
+        return pair.restore(one, outcome, self.want.full, now_ns)
+
+    def _live(self, profile: Path, footprint: Footprint, place: Place) -> str:
+        """Where the transcript belongs: where it lives now, else the folder of the cwd (RESTORE-10, FIT-3)."""
+        name = f"{footprint.session}.jsonl"
+        cwd = os.path.realpath(self.want.cwd) if self.want.cwd else None
+        wanted = claude.folder_names(cwd) if cwd else ()
+        for path in footprint.transcripts:
+            if len(footprint.transcripts) == 1 or path.parent.name in wanted:
+                return str(path)
+        if footprint.transcripts:
+            folders = ", ".join(path.parent.name for path in footprint.transcripts)
+            raise Refused(
+                f"session {footprint.session} lives in several project folders: {folders}",
+                "say from which directory you will resume, with --cwd",
+            )
+        cwd = cwd or place.told.cwd
+        folder = place.told.project if not self.want.cwd else ""
+        names = claude.folder_names(cwd) if cwd else ()
+        if len(names) > 1 and self.want.cli:
+            full = claude.version_of(self.want.cli) <= claude.FULL_LONG_NAMES
+            folder = names[1] if full else names[0]
+        if not folder:
+            there = [n for n in names if (profile / "projects" / n).is_dir()]
+            folder = (there or list(names) or ["-"])[0]
+        return str(profile / "projects" / folder / name)
+
+    def others(
+        self, mirror: Mirror, profile: Path, session: str, footprint: Footprint, live: str, now_ns: int
+    ) -> None:
+        """Companion and extras: what is missing comes back at every restore, whatever the transcript's verdict."""
+        chat, folder = mirror.chat, os.path.dirname(live)
+        todo = {part.label: part for part in parts(footprint, chat.name)}
+        targets = {
+            session: f"{folder}/{session}",
+            f"extras/file-history/{session}": f"{profile}/file-history/{session}",
+            f"extras/tasks/{session}": f"{profile}/tasks/{session}",
+        }
+        for label, target in targets.items():
+            if os.path.isdir(f"{chat.path}/{label}"):
+                todo[label] = Part(target, label)
+        for kind, target in (("beside", folder), ("todos", f"{profile}/todos")):
+            for name in _names(f"{chat.path}/extras/{kind}/{session}"):
+                label = f"extras/{kind}/{session}/{name}"
+                todo[label] = Part(f"{target}/{name}", label)
+        for part in todo.values():
+            mirror.restore(part, now_ns)
+        history = f"{profile}/file-history/{session}"
+        if os.path.isdir(history) and not os.path.islink(history):
+            disk.touch(history, now_ns)  # a sweep judges this folder by its own time
+
+    # ------------------------------------------------------------------ answers
+
+    def _plan(self, session: str, place: Place, footprint: Footprint, live: str) -> Restored:
+        if regular(live) is None:
+            return self._answer(session, place, live, Outcome(Verdict.ABSENT, "would restore"), 0)
+        found = judge(disk.read(place.chat.kept(session)), disk.read(live))
+        action = {Verdict.ABSENT: "would restore"}.get(found.verdict, "none")
+        if found.verdict in (Verdict.EMPTY, Verdict.WAITING, Verdict.PARTIAL, Verdict.BEHIND):
+            action = "would fold"
+        return self._answer(
+            session, place, live, Outcome(found.verdict, action, gaps=found.gaps, lacks=found.lacks), 0
+        )  # fmt: skip
+
+    def _answer(self, session: str, place: Place, live: str, outcome: Outcome, files: int) -> Restored:
+        there = live if regular(live) is not None else place.chat.kept(session)
+        cwd = os.path.realpath(self.want.cwd) if self.want.cwd else place.told.cwd
+        profile = Path(place.facts.profile)
+        can = resumable(there)
+        warnings = []
+        if not can:
+            warnings.append("no prompt is stored in it: Claude will not resume it, start fresh")
+        if cwd and not os.path.isdir(cwd):
+            warnings.append(f"its directory {cwd} is gone: make it again, or restore with --cwd")
+        for uuid in outcome.gaps:
+            warnings.append(f"the parent record {uuid} is in no file: CLIs up to 2.1.85 load only what follows it")
+        if outcome.lacks and outcome.verdict is not Verdict.TRIMMED and outcome.action == "none":
+            warnings.append(f"kept holds {outcome.lacks} records that the live file has not; --full folds them in")
+        resume = claude.resume_command(session, cwd, profile, self.vault.settings.default_profile)
+        return Restored(
+            session, place.chat.name, str(profile), os.path.basename(os.path.dirname(live)), cwd, live,
+            str(outcome.verdict), outcome.action, _count(there), files, resume, can, outcome.lacks,
+            gaps=outcome.gaps, warnings=tuple(warnings),
+        )  # fmt: skip
+
+
+def seen_from(place: Place, session: str) -> Place:
+    """The same chat, seen from another of its sessions."""
+    return replace(place, told=place.facts.sessions[session])
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _touch_all(paths: list[Path], now_ns: int) -> None:
+    for path in paths:
+        try:
+            disk.touch(path, now_ns)
+        except FileNotFoundError:
+            continue
+
+
+def _count(path: str) -> int:
+    return disk.read(path).count(b"\n")

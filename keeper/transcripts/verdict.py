@@ -1,0 +1,168 @@
+"""Verdict: what has become of a live file, told from its bytes and the kept ones alone.
+
+One table (docs/verdicts.md), read from the top: the first row that fits. It promises that a file which has every
+record of the other is never called by the name of a loss, and that a conversation which hangs on a lost parent is
+always `partial`, so that it is folded before Claude reads half of it. It refuses to look at anything but bytes: that
+two names are one inode, or that a name is missing, the caller knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from keeper.claude import NEW_ID_ON_RESUME, newest_version
+from keeper.transcripts.merge import _is_part as is_subsequence
+from keeper.transcripts.records import Record, read, split
+
+
+class Verdict(StrEnum):
+    """The rows of the table."""
+
+    ABSENT = "absent"
+    EMPTY = "empty"
+    SAME = "same"
+    WAITING = "waiting"
+    AHEAD = "ahead"
+    TRIMMED = "trimmed"
+    PARTIAL = "partial"
+    BEHIND = "behind"
+    THINNED = "thinned"
+    DIVERGED = "diverged"
+    DOUBLED = "doubled"
+    UNMERGEABLE = "unmergeable"
+
+
+FOLDED_BY_KEEP = frozenset({Verdict.PARTIAL})
+"""Keep folds these into one inode under both names."""
+SPLIT_BY_KEEP = frozenset({Verdict.TRIMMED, Verdict.BEHIND, Verdict.THINNED, Verdict.DIVERGED})
+"""Keep takes the union on an inode of its own and leaves the live file as it is."""
+FOLDED_BY_RESTORE = frozenset({Verdict.EMPTY, Verdict.WAITING, Verdict.PARTIAL, Verdict.BEHIND})
+"""Restore puts the union under the live name before a resume reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict with its grounds.
+
+    `gaps` are the parents that a main-chain record of live names and neither file holds (their history is lost to
+    keeper too; loaders up to 2.1.85 drop all before such a gap: FIT-8). `lacks` counts the uuid'd records that kept
+    has and live has not, `news` those that live has and kept has not.
+    """
+
+    verdict: Verdict
+    gaps: tuple[str, ...] = ()
+    lacks: int = 0
+    news: int = 0
+
+
+def judge(kept: bytes, live: bytes, main: bool = True) -> Judgement:
+    """What has become of `live`, beside `kept`. Both are whole files as read.
+
+    `main` is False for a subagent's transcript, whose every record is a sidechain of the conversation and the chain
+    of its own file; in a main transcript sidechain records count for no chain.
+    """
+    if live == kept:
+        return Judgement(Verdict.SAME)
+    if not live:
+        return Judgement(Verdict.EMPTY)
+    if b"\n" not in live:
+        return Judgement(Verdict.WAITING)
+    if live.startswith(kept):
+        return Judgement(Verdict.AHEAD)
+    kept_lines, live_lines = split(kept).lines, split(live).lines
+    if is_subsequence(kept_lines, live_lines):
+        return Judgement(Verdict.AHEAD)
+    return _judge_lines(kept_lines, live_lines, main)
+
+
+def _judge_lines(kept_lines: list[bytes], live_lines: list[bytes], main: bool) -> Judgement:
+    known: dict[bytes, Record | None] = {}
+    kept = _Chain.of(kept_lines, main, known)
+    live = _Chain.of(live_lines, main, known)
+    if kept.legacy or live.legacy:
+        return Judgement(Verdict.UNMERGEABLE)
+    lacks = [uuid for uuid in kept.order if uuid not in live.order]
+    news = sum(1 for uuid in live.order if uuid not in kept.order)
+
+    def as_(verdict: Verdict, gaps: tuple[str, ...] = ()) -> Judgement:
+        return Judgement(verdict, gaps, len(lacks), news)
+
+    if live.boundary is not None and _before_boundary(kept, live, kept_lines, live_lines):
+        return as_(Verdict.TRIMMED)
+    if not live.talk:
+        return as_(Verdict.PARTIAL)
+    hanging = live.hanging(kept)
+    if hanging:
+        return as_(Verdict.PARTIAL, tuple(parent for parent in hanging if parent not in kept.order))
+    if lacks and news:
+        return as_(Verdict.DIVERGED)
+    newest = kept.talk[-1] if kept.talk else None
+    if is_subsequence(live_lines, kept_lines) and live_lines == kept_lines[: len(live_lines)]:
+        return as_(Verdict.BEHIND)
+    if newest is not None and newest not in live.order:
+        return as_(Verdict.BEHIND)
+    return as_(Verdict.THINNED)
+
+
+def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:
+    """Whether all that live lacks of kept lies before live's own last compact boundary (Claude's own trimming).
+
+    Where kept does not know the boundary yet, the boundary is newer than all of kept.
+    """
+    assert live.boundary is not None
+    place = kept.places.get(live.boundary)
+    if place is None:
+        return True
+    return is_subsequence(kept_lines[place:], live_lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """What a file's records say of its conversation: uuids in order, who hangs on whom."""
+
+    order: dict[str, str | None]
+    places: dict[str, int]
+    talk: list[str]
+    boundary: str | None
+    legacy: bool
+
+    @classmethod
+    def of(cls, lines: list[bytes], main: bool, known: dict[bytes, Record | None]) -> _Chain:
+        order: dict[str, str | None] = {}
+        places: dict[str, int] = {}
+        talk: list[str] = []
+        boundary: str | None = None
+        version: str | None = None
+        for place, line in enumerate(lines):
+            if line in known:
+                record = known[line]
+            else:
+                record = known[line] = read(line)
+            if record is None:
+                continue
+            version = record.version or version
+            if record.uuid is None or (main and record.sidechain):
+                continue
+            order[record.uuid] = record.parent
+            places[record.uuid] = place
+            if record.type in ("user", "assistant"):
+                talk.append(record.uuid)
+            elif record.subtype == "compact_boundary":
+                boundary = record.uuid
+        # A file says its version in most records; the last one is of the CLI that wrote last.
+        told = newest_version([version])
+        return cls(order, places, talk, boundary, bool(told) and told <= NEW_ID_ON_RESUME)
+
+    def hanging(self, kept: _Chain) -> list[str]:
+        """The parents that this file lost: named by a record of its chain, not in it, in order, each once.
+
+        A record that hangs on nothing in kept too was written so by Claude, and tells of no loss.
+        """
+        missing: dict[str, None] = {}
+        for uuid, parent in self.order.items():
+            if parent is None or parent in self.order:
+                continue
+            if parent in kept.order or uuid not in kept.order:
+                missing[parent] = None
+        return list(missing)

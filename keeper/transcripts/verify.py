@@ -1,0 +1,100 @@
+"""Verify: whether what is kept is whole, told chat by chat.
+
+It promises to name each fault with its chat, session, file and record, and to read only. It refuses to mend: the
+fault's own words say which command does. What it can prove without a seal is structure: that the files which
+`chat.json` tells of are there, that lines parse, that chains hang together, and that copies equal what they copy.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from keeper import disk
+from keeper.transcripts.look import regular
+from keeper.transcripts.records import read, split
+from keeper.transcripts.vault import Chat, Vault
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is not whole. `record` is a uuid or `line N`, "" where the fault is the file's."""
+
+    chat: str
+    session: str
+    file: str
+    record: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was looked at and what was found. `faults` prove damage; `notes` are the oddities that Claude wrote."""
+
+    chats: int
+    records: int
+    faults: tuple[Fault, ...]
+    notes: tuple[Fault, ...]
+
+
+def verify(
+    vault: Vault, names: list[str] | None = None, progress: Callable[[int, int], None] | None = None
+) -> Verified:
+    """Look through these chats, or all."""
+    names = vault.chat_names() if names is None else names
+    faults: list[Fault] = []
+    notes: list[Fault] = []
+    records = 0
+    rows = {row.chat for row in vault.rows()}
+    for count, name in enumerate(names):
+        chat = vault.chat(name)
+        facts = vault.facts(chat)
+        if facts is None:
+            faults.append(Fault(name, "", "chat.json", "", "missing or unreadable: the next keep writes it anew"))
+        elif name not in rows:
+            faults.append(Fault(name, "", "state.db", "", "no row: `keeper reindex` writes it"))
+        for session in facts.sessions if facts else ():
+            records += _transcript(chat, session, faults, notes)
+        faults += _modes(chat)
+        if progress is not None:
+            progress(count + 1, len(names))
+    for row in vault.missing():
+        faults.append(Fault(row.chat, row.session, "", "", "the chat's folder is missing"))
+    return Verified(len(names), records, tuple(faults), tuple(notes))
+
+
+def _transcript(chat: Chat, session: str, faults: list[Fault], notes: list[Fault]) -> int:
+    name = f"{session}.jsonl"
+    try:
+        parts = split(disk.read(chat.kept(session)))
+    except FileNotFoundError:
+        faults.append(Fault(chat.name, session, name, "", "the kept transcript is missing"))
+        return 0
+    known: set[str] = set()
+    for number, line in enumerate(parts.lines, 1):
+        if not line.strip():
+            continue
+        record = read(line)
+        if record is None:
+            kind = "no parser takes this line: carried as it is"
+            notes.append(Fault(chat.name, session, name, f"line {number}", kind))
+        elif record.uuid is not None:
+            if record.parent is not None and record.parent not in known and not record.sidechain:
+                notes.append(Fault(chat.name, session, name, record.uuid, "hangs on a parent that is not before it"))
+            known.add(record.uuid)
+    if parts.tail:
+        notes.append(Fault(chat.name, session, name, f"line {len(parts.lines) + 1}", "an unfinished last line"))
+    return len(parts.lines)
+
+
+def _modes(chat: Chat) -> Iterator[Fault]:
+    """Folders that others could look into, and anything that is no file or folder."""
+    for path, folders, names in os.walk(chat.path):
+        if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+            yield Fault(chat.name, "", os.path.relpath(path, chat.path), "", "the folder is open to others: chmod 700")
+        for name in [*names, *(f for f in folders if os.path.islink(f"{path}/{f}"))]:
+            if regular(f"{path}/{name}") is None:
+                where = os.path.relpath(f"{path}/{name}", chat.path)
+                yield Fault(chat.name, "", where, "", "no regular file: keeper put none there")
