@@ -1,0 +1,97 @@
+"""`keeper keep`: live into the vault, for named sessions or for every profile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from keeper import claude
+from keeper.cli import out
+from keeper.errors import Usage
+from keeper.transcripts.keep import Keeper, Kept, Options, keep_session, profiles_of
+from keeper.transcripts.vault import Vault
+
+
+@click.command()
+@click.argument("what", nargs=-1, metavar="[SESSION|PATH]...")
+@click.option("--profile", type=click.Path(file_okay=False, path_type=Path), help="Only this profile.")
+@click.option("--adopt", is_flag=True, help="Keep again what was forgotten.")
+@click.option("--tag", "tags", multiple=True, help="Tag the chat (for a host's rules).")
+@click.option("--chat", help="Name the chat (for a host that has its own ids).")
+@out.json_option
+def keep(
+    what: tuple[str, ...], profile: Path | None, adopt: bool, tags: tuple[str, ...], chat: str | None, as_json: bool
+) -> int:
+    """Keep sessions: by id, by a transcript's path, or all of every known profile.
+
+    Example: keeper keep 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10
+    """
+    options = Options(adopt, chat, tags)
+    if (adopt or chat) and len(what) != 1:
+        raise Usage("--adopt and --chat go with one session", "name the session, or its transcript's path")
+    profile = profile.absolute() if profile else None
+    vault = out.open_vault(make=True)
+    if what:
+        answers = [answer for item in what for answer in _named(vault, item, options, profile)]
+    else:
+        answers = _all(vault, [profile] if profile else profiles_of(vault), options)
+    out.notes(vault)
+    if as_json:
+        out.say_json({"kept": [asdict(answer) for answer in answers]})
+    else:
+        _say(answers)
+    return _code(answers)
+
+
+def _named(vault: Vault, item: str, options: Options, profile: Path | None) -> list[Kept]:
+    """One word of the call: a session id, a transcript, or a profile's folder."""
+    if claude.is_session(item):
+        return keep_session(vault, item, out.now(), options, profile)
+    path = Path(item).absolute()
+    if path.suffix == ".jsonl" and claude.is_session(path.stem):
+        own = claude.profile_of(path)
+        if own is None:
+            raise Usage(f"{path} lies in no profile", "a transcript is <profile>/projects/<project>/<session>.jsonl")
+        return keep_session(vault, path.stem, out.now(), options, own)
+    if (path / "projects").is_dir():
+        return _all(vault, [path], options)
+    claude.check_session(item)
+    return []
+
+
+def _all(vault: Vault, profiles: list[Path], options: Options) -> list[Kept]:
+    keeper = Keeper(vault, out.now(), replace(options, chat=None))
+    answers = []
+    with out.progress("keeping") as progress:
+        for profile in profiles:
+            answers += keeper.profile(profile, progress)
+        keeper.finish()
+    return answers
+
+
+def _say(answers: list[Kept]) -> None:
+    for answer in answers:
+        if answer.error:
+            out.warn(f"{answer.session}: {answer.error}")
+            if answer.cure:
+                out.warn(f"  cure: {answer.cure}")
+        elif answer.action != "none" or answer.warnings:
+            more = f", {answer.added} lines" if answer.added else ""
+            more += f", {answer.files} other files" if answer.files else ""
+            out.say(f"{answer.session}  {answer.verdict}: {answer.action}{more}")
+            for warning in answer.warnings:
+                out.warn(f"{answer.session}: {warning}")
+    actions = Counter("failed" if answer.error else answer.action for answer in answers)
+    same = actions.pop("none", 0)
+    done = ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "nothing new"
+    out.say(f"{len(answers)} sessions: {done}; {same} unchanged")
+
+
+def _code(answers: list[Kept]) -> int:
+    failed = [answer for answer in answers if answer.error]
+    if not failed:
+        return 0
+    return failed[0].exit_code if len(failed) == len(answers) == 1 else 3

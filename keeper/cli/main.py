@@ -1,0 +1,76 @@
+"""Main: the `keeper` command: its groups, its errors, its exit codes.
+
+It promises that a failure is one line that says what and one that says the cure, with the exit code of its class, and
+that Ctrl-C ends with 130. It refuses to load a command that was not asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from keeper import __version__
+from keeper.cli.out import say_error
+from keeper.disk import told
+from keeper.errors import KeeperError
+
+COMMANDS = {
+    "keep": "keep",
+    "restore": "restore",
+    "list": "show",
+    "show": "show",
+    "export": "show",
+    "status": "show",
+    "merge": "merge",
+    "forget": "vault",
+    "verify": "vault",
+    "reindex": "vault",
+}
+"""Command → the module of `keeper.cli` that holds it; loaded when it is asked for, since a person waits."""
+
+
+class Lazy(click.Group):
+    """The group of all commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        name = "list_" if cmd_name == "list" else cmd_name
+        command: click.Command = getattr(import_module(f"keeper.cli.{module}"), name)
+        return command
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="keeper")
+def group() -> None:
+    """Keeps Claude Code conversations and puts them back before a resume.
+
+    Example: keeper keep; keeper restore 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10
+    """
+
+
+def main() -> None:
+    """The entry point: exits with the code of what happened."""
+    try:
+        code = group(standalone_mode=False)
+    except click.Abort:
+        code = 130
+    except KeyboardInterrupt:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has enough; the interpreter must not try to flush into the closed pipe at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except (KeeperError, OSError) as error:
+        code = say_error(told(error, os.getcwd()), "--json" in sys.argv[1:])
+    sys.exit(code if isinstance(code, int) else 0)

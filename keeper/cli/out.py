@@ -1,0 +1,82 @@
+"""Out: how answers reach a person or a program: text, or one JSON object with `"schema": 1`.
+
+It promises that `--json` prints one object and nothing else on stdout. It refuses progress where nobody looks: bars
+are for a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import orjson
+
+from keeper import settings
+from keeper.errors import KeeperError
+from keeper.transcripts.vault import Vault
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+Progress = Callable[[int, int], None]
+
+
+def open_vault(make: bool = False) -> Vault:
+    """The vault that the settings file and the environment name."""
+    return Vault.open(settings.load(os.environ), make=make)
+
+
+def now() -> float:
+    """The clock, read at the door and handed down."""
+    return time.time()
+
+
+def say_json(answer: dict[str, Any]) -> None:
+    """One object, its schema first."""
+    data = orjson.dumps({"schema": 1, **answer}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def say(text: str) -> None:
+    """A line for a person."""
+    click.echo(text)
+
+
+def warn(text: str) -> None:
+    """A line for a person, on stderr."""
+    click.echo(f"keeper: {text}", err=True)
+
+
+def say_error(error: KeeperError, as_json: bool) -> int:
+    """Tell a failure and its cure; returns its exit code."""
+    warn(error.message)
+    if error.cure:
+        click.echo(f"  cure: {error.cure}", err=True)
+    if as_json:
+        say_json({"error": error.message, "cure": error.cure, "exit": error.exit_code})
+    return error.exit_code
+
+
+def notes(vault: Vault) -> None:
+    """The named states that opening the vault met."""
+    for note in dict.fromkeys(vault.notes):
+        warn(note)
+
+
+@contextmanager
+def progress(label: str) -> Iterator[Progress | None]:
+    """A bar on a terminal, None in a pipe."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,114 @@
+"""`keeper restore`: the vault back into the profile, before a resume."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from keeper.cli import out
+from keeper.errors import Usage
+from keeper.transcripts.restore import Restored, Restorer, Want
+from keeper.transcripts.vault import Vault
+
+SLOW = 1000
+"""From so many live chats on the CLI's picker and `--continue` take their time."""
+
+
+@click.command()
+@click.argument("sessions", nargs=-1, metavar="SESSION")
+@click.option("--all", "everything", is_flag=True, help="Every kept session that is swept.")
+@click.option("--cwd", type=click.Path(path_type=Path), help="Resume from there (with --all: only chats of it).")
+@click.option("--profile", type=click.Path(file_okay=False, path_type=Path), help="Only this profile's chat.")
+@click.option("--full", is_flag=True, help="Fold in what the live file lost, whatever the verdict.")
+@click.option("--through", metavar="RECORD", help="Up to this record, under a new id.")
+@click.option("--repaired", is_flag=True, help="A copy that every CLI resumes, under a new id.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@out.json_option
+def restore(
+    sessions: tuple[str, ...], everything: bool, cwd: Path | None, profile: Path | None, full: bool,
+    through: str | None, repaired: bool, dry_run: bool, as_json: bool,
+) -> int:  # fmt: skip
+    """Put a session back, whole, so that `claude --resume` reads all of it.
+
+    Example: keeper restore 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10
+    """
+    if everything == bool(sessions):
+        raise Usage("name a session, or say --all", "`keeper list` shows what is kept")
+    if (through or repaired) and len(sessions) != 1:
+        raise Usage("--through and --repaired go with one session", "name the session")
+    vault = out.open_vault()
+    want = Want(profile.absolute() if profile else None, str(cwd.absolute()) if cwd else None, full, dry_run, _cli(cwd))
+    if everything:
+        return _all(vault, want, as_json)
+    restorer = Restorer(vault, time.time_ns(), want)
+    if through or repaired:
+        return _copy(restorer, sessions[0], through, as_json)
+    answers = [restorer.session(session) for session in sessions]
+    out.notes(vault)
+    if as_json:
+        out.say_json(asdict(answers[0]) if len(answers) == 1 else {"sessions": [asdict(one) for one in answers]})
+    else:
+        for answer in answers:
+            _say(answer)
+    return 0
+
+
+def _cli(cwd: Path | None) -> str:
+    """The version of the CLI that will resume, asked only where the folder's name depends on it (FIT-3)."""
+    if cwd is None or len(str(cwd)) <= 150:
+        return ""
+    from keeper.doors.cli_version import installed_version
+
+    return installed_version()
+
+
+def _say(answer: Restored) -> None:
+    files = f", {answer.files} other files" if answer.files else ""
+    records = f", {answer.records} records" if answer.records is not None else ""
+    out.say(f"{answer.session}  {answer.verdict}: {answer.action}{records}{files}")
+    for warning in answer.warnings:
+        out.warn(warning)
+    out.say(f"  resume with: {answer.resume}")
+
+
+def _all(vault: Vault, want: Want, as_json: bool) -> int:
+    from keeper.transcripts.mass import restore_all
+
+    rows = [row for row in vault.rows() if want.profile is None or row.profile == str(want.profile)]
+    if want.cwd is not None:
+        rows = [row for row in rows if row.cwd == want.cwd]
+    restorer = Restorer(vault, time.time_ns(), Want(want.profile, None, want.full, want.dry_run))
+    with out.progress("restoring") as progress:
+        answers = restore_all(restorer, rows, progress)
+    failed = [answer for answer in answers if answer.error]
+    back = [answer for answer in answers if answer.action not in ("none", "failed")]
+    out.notes(vault)
+    if as_json:
+        out.say_json({"sessions": [asdict(answer) for answer in answers]})
+    else:
+        for answer in failed:
+            out.warn(f"{answer.session}: {answer.error}")
+        out.say(f"{len(answers)} sessions: {len(back)} put back, {len(failed)} failed")
+        if len(answers) >= SLOW:
+            out.say(f"{len(answers)} live chats slow the CLI's picker; its own sweep takes the old ones again in time")
+    return 3 if failed else 0
+
+
+def _copy(restorer: Restorer, session: str, record: str | None, as_json: bool) -> int:
+    from keeper.transcripts.branch import write_copy
+
+    made = write_copy(restorer, session, str(uuid.uuid4()), record)
+    if as_json:
+        out.say_json(asdict(made))
+        return 0
+    for deed in made.deeds:
+        out.say(f"  {deed}")
+    out.say(f"{made.session}  a copy of {session}: {made.records} records")
+    out.say(f"  resume with: {made.resume}")
+    return 0
+
+

@@ -1,0 +1,81 @@
+"""`keeper forget`, `verify`, `reindex`: the vault's own care."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from keeper.cli import out
+from keeper.errors import Usage
+from keeper.transcripts.forget import forget as forget_chat
+from keeper.transcripts.verify import verify as look_through
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="SESSION|CHAT...")
+@click.option("--profile", type=click.Path(path_type=Path), help="Only this profile's chat.")
+@out.json_option
+def forget(names: tuple[str, ...], profile: Path | None, as_json: bool) -> int:
+    """Remove every kept byte of a chat, for good; the live files stay.
+
+    Example: keeper forget 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10
+    """
+    if not names:
+        raise Usage("name a session or a chat", "`keeper list` shows what is kept")
+    vault = out.open_vault()
+    gone = [forget_chat(vault, name, out.now(), str(profile.absolute()) if profile else None) for name in names]
+    if as_json:
+        out.say_json({"forgotten": [asdict(one) for one in gone]})
+        return 0
+    for one in gone:
+        out.say(f"{one.chat}: forgotten, {len(one.sessions)} sessions, {one.bytes} bytes")
+    return 0
+
+
+@click.command()
+@click.argument("chats", nargs=-1, metavar="[CHAT]...")
+@out.json_option
+def verify(chats: tuple[str, ...], as_json: bool) -> int:
+    """Look through the kept chats; exits 7 where something is not whole.
+
+    Example: keeper verify
+    """
+    vault = out.open_vault()
+    names = [vault.chat(name).name for name in chats] if chats else None
+    with out.progress("verifying") as progress:
+        found = look_through(vault, names, progress)
+    if as_json:
+        out.say_json(
+            {
+                "chats": found.chats,
+                "records": found.records,
+                "faults": [asdict(fault) for fault in found.faults],
+                "notes": [asdict(note) for note in found.notes],
+            }
+        )
+    else:
+        out.notes(vault)
+        for fault in found.faults:
+            out.say(f"fault: {fault.chat} {fault.file} {fault.record}: {fault.kind}")
+        for note in found.notes:
+            out.say(f"note: {note.chat} {note.file} {note.record}: {note.kind}")
+        out.say(f"{found.chats} chats, {found.records} records: {len(found.faults)} faults, {len(found.notes)} notes")
+    return 7 if found.faults else 0
+
+
+@click.command()
+@out.json_option
+def reindex(as_json: bool) -> int:
+    """Build the index anew from the chats' folders.
+
+    Example: keeper reindex
+    """
+    vault = out.open_vault()
+    count = vault.reindex()
+    if as_json:
+        out.say_json({"rows": count})
+    else:
+        out.say(f"{count} sessions indexed")
+    return 0

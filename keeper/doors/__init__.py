@@ -1,0 +1,1 @@
+"""Doors: the ways into keeper for other programs."""

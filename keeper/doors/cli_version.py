@@ -1,0 +1,24 @@
+"""Which Claude Code CLI is installed: asked of the program itself, and only where an answer depends on it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+
+ASK_S = 10
+
+
+def installed_version() -> str:
+    """The version of the `claude` on PATH, "" where there is none or it does not say within 10 s."""
+    program = shutil.which("claude")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=ASK_S, stdin=subprocess.DEVNULL, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    match = re.match(r"\d+\.\d+\.\d+", done.stdout.strip())
+    return match[0] if match else ""
