@@ -19,106 +19,54 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import NoReturn
 
-from keeper.errors import DiskError, KeeperError, Locked, NoExchange, NoLinks
+from keeper.errors import DiskError, Locked
+from keeper.files import Name, failure, raise_failure
 
-Name = str | Path
 Hook = Callable[[str, tuple[Name, ...]], None]
 
 hook: Hook | None = None
 """The seam: called before each change with the call's name and its paths; None in every real run."""
 
-CURES = {
-    errno.ENOSPC: "free some space on that volume, then run it again",
-    errno.EDQUOT: "free some of your quota on that volume, then run it again",
-    errno.EIO: "the volume reports errors: look at its health and at the kernel log, then run it again",
-    errno.EMFILE: "too many open files: raise the limit (ulimit -n), then run it again",
-    errno.ENFILE: "the machine has too many open files: close some programs, then run it again",
-    errno.EACCES: "make it readable and writable for you, then run it again",
-    errno.EPERM: "make it yours (owner, mode, immutable flag), then run it again",
-    errno.EROFS: "the volume is mounted read-only: remount it writable, then run it again",
-}
-NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
-NO_EXCHANGE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV})
-ANSWERS = (FileExistsError, FileNotFoundError, NotADirectoryError)
-
 _AT_FDCWD = -100
 _NOREPLACE = 1
 _EXCHANGE = 2
-_CHUNK = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
 
 
-def _step(call: str, *paths: Name) -> None:
+def step(call: str, *paths: Name) -> None:
+    """Pass the seam; the index calls it for its commits, which SQLite carries out."""
     if hook is not None:
         hook(call, paths)
-
-
-def volume_of(path: Name) -> Path:
-    """The mount point that `path`, or its nearest ancestor that exists, is on."""
-    here = Path(os.path.abspath(path))
-    while not here.exists() and here != here.parent:
-        here = here.parent
-    while here != here.parent and not os.path.ismount(here):
-        here = here.parent
-    return here
-
-
-def failure(error: OSError, path: Name, doing: str) -> DiskError:
-    """The failure that a system call's error is: its path, its volume, its cure."""
-    kind: type[DiskError] = DiskError
-    if doing == "link" and error.errno in NO_LINKS:
-        kind = NoLinks
-    elif doing == "exchange" and error.errno in NO_EXCHANGE:
-        kind = NoExchange
-    volume = volume_of(path)
-    cure = CURES.get(error.errno or 0)
-    text = f"cannot {doing} {path}: {error.strerror or error} (volume {volume})"
-    return kind(text, Path(path), volume, cure)
-
-
-def told(error: KeeperError | OSError, path: Name) -> KeeperError:
-    """Any failure as one of the tree's; a bare system error is about its own file, or else about `path`."""
-    if isinstance(error, KeeperError):
-        return error
-    return failure(error, error.filename if isinstance(error.filename, str) else path, "use")
-
-
-def _raise(error: OSError, path: Name, doing: str) -> NoReturn:
-    if isinstance(error, ANSWERS):
-        raise error
-    raise failure(error, path, doing) from error
 
 
 def link(source: Name, name: Name) -> None:
     """A second name for the file `source`; `name` must be free (FileExistsError). Raises NoLinks, DiskError."""
     try:
-        _step("link", source, name)
+        step("link", source, name)
         os.link(source, name, follow_symlinks=False)
     except OSError as error:
-        _raise(error, name, "link")
+        raise_failure(error, name, "link")
 
 
 def replace(source: Name, name: Name) -> None:
     """`source` takes the place of `name` in one step; what stood there loses this name."""
     try:
-        _step("replace", source, name)
+        step("replace", source, name)
         os.rename(source, name)
     except OSError as error:
-        _raise(error, name, "replace")
+        raise_failure(error, name, "replace")
 
 
 def _rename2(source: Name, name: Name, flags: int, doing: str) -> None:
-    _step(doing, source, name)
+    step(doing, source, name)
     if _renameat2 is None:
         raise failure(OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)), name, doing)
     if _renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(name), flags) != 0:
         code = ctypes.get_errno()
-        _raise(OSError(code, os.strerror(code), str(name)), name, doing)
+        raise_failure(OSError(code, os.strerror(code), str(name)), name, doing)
 
 
 def exchange(one: Name, other: Name) -> None:
@@ -126,7 +74,7 @@ def exchange(one: Name, other: Name) -> None:
     try:
         _rename2(one, other, _EXCHANGE, "exchange")
     except OSError as error:
-        _raise(error, other, "exchange")
+        raise_failure(error, other, "exchange")
 
 
 def move(source: Name, name: Name) -> None:
@@ -138,28 +86,28 @@ def move(source: Name, name: Name) -> None:
         link(source, name)
         unlink(source)
     except OSError as error:
-        _raise(error, name, "move")
+        raise_failure(error, name, "move")
 
 
 def unlink(name: Name) -> None:
     """The name goes. One that is gone already is no failure."""
     try:
-        _step("unlink", name)
+        step("unlink", name)
         os.unlink(name)
     except FileNotFoundError:
         return
     except OSError as error:
-        _raise(error, name, "remove")
+        raise_failure(error, name, "remove")
 
 
 def make_dir(name: Name, mode: int = 0o700) -> None:
     """A folder of exactly that mode, whatever the umask (KEEP-16); FileNotFoundError where its parent is gone."""
     try:
-        _step("mkdir", name)
+        step("mkdir", name)
         os.mkdir(name, mode)
         os.chmod(name, mode)
     except OSError as error:
-        _raise(error, name, "make the folder")
+        raise_failure(error, name, "make the folder")
 
 
 def ensure_dir(name: Name, mode: int = 0o700) -> None:
@@ -177,34 +125,43 @@ def ensure_dir(name: Name, mode: int = 0o700) -> None:
 def make_shared_dir(name: Name) -> None:
     """A folder as Claude makes it (0777 less the umask), and those above it."""
     try:
-        _step("mkdir", name)
+        step("mkdir", name)
         os.makedirs(name, exist_ok=True)
     except OSError as error:
-        _raise(error, name, "make the folder")
+        raise_failure(error, name, "make the folder")
+
+
+def set_mode(name: Name, mode: int) -> None:
+    """The file or folder has exactly that mode."""
+    try:
+        step("chmod", name)
+        os.chmod(name, mode)
+    except OSError as error:
+        raise_failure(error, name, "set the mode of")
 
 
 def remove_dir(name: Name) -> None:
     """An empty folder goes; one that is gone, or not empty, stays so."""
     try:
-        _step("rmdir", name)
+        step("rmdir", name)
         os.rmdir(name)
     except FileNotFoundError:
         return
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
             return
-        _raise(error, name, "remove")
+        raise_failure(error, name, "remove")
 
 
 def remove_tree(name: Name) -> None:
     """A folder and all below it; symbolic links in it are removed, never followed."""
     try:
-        _step("rmtree", name)
+        step("rmtree", name)
         shutil.rmtree(name)
     except FileNotFoundError:
         return
     except OSError as error:
-        _raise(error, name, "remove")
+        raise_failure(error, name, "remove")
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -221,24 +178,24 @@ def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync:
     What was begun and failed is removed again.
     """
     try:
-        _step("create", name)
+        step("create", name)
         fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        _raise(error, name, "create")
+        raise_failure(error, name, "create")
     try:
         for part in parts:
-            _step("write", name)
+            step("write", name)
             write_all(fd, part)
         if like is None:
             os.fchmod(fd, 0o600)
         else:
             _take_after(fd, like)
         if sync:
-            _step("sync", name)
+            step("sync", name)
             os.fsync(fd)
     except OSError as error:
         _drop(name)
-        _raise(error, name, "write")
+        raise_failure(error, name, "write")
     finally:
         os.close(fd)
 
@@ -285,22 +242,22 @@ def write_file(name: Name, data: bytes, sync: bool = True) -> None:
 def append(name: Name, data: bytes, make: bool = False) -> None:
     """`data` behind the file's end, durable when this returns. On failure the file is cut back to what it was."""
     try:
-        _step("append", name)
+        step("append", name)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
         fd = os.open(name, flags, 0o600)
     except OSError as error:
-        _raise(error, name, "append to")
+        raise_failure(error, name, "append to")
     try:
         size = os.fstat(fd).st_size
         try:
             write_all(fd, data)
-            _step("sync", name)
+            step("sync", name)
             os.fsync(fd)
         except OSError:
             os.ftruncate(fd, size)
             raise
     except OSError as error:
-        _raise(error, name, "append to")
+        raise_failure(error, name, "append to")
     finally:
         os.close(fd)
 
@@ -308,10 +265,10 @@ def append(name: Name, data: bytes, make: bool = False) -> None:
 def touch(name: Name, time_ns: int) -> None:
     """The file's (or folder's) times are `time_ns`; a symbolic link is not followed."""
     try:
-        _step("touch", name)
+        step("touch", name)
         os.utime(name, ns=(time_ns, time_ns), follow_symlinks=False)
     except OSError as error:
-        _raise(error, name, "set the times of")
+        raise_failure(error, name, "set the times of")
 
 
 def sync_file(name: Name) -> None:
@@ -326,20 +283,20 @@ def sync_dir(name: Name) -> None:
 
 def _sync(name: Name, flags: int) -> None:
     try:
-        _step("sync", name)
+        step("sync", name)
         fd = os.open(name, flags | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
     except OSError as error:
-        _raise(error, name, "sync")
+        raise_failure(error, name, "sync")
 
 
 def sync_volume(name: Name) -> None:
     """Everything on the volume of `name` is on the disk: one barrier for many chats, cheaper than one each."""
     try:
-        _step("sync", name)
+        step("sync", name)
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             if _libc.syncfs(fd) != 0:
@@ -348,7 +305,7 @@ def sync_volume(name: Name) -> None:
         finally:
             os.close(fd)
     except OSError as error:
-        _raise(error, name, "sync")
+        raise_failure(error, name, "sync")
 
 
 @contextmanager
@@ -357,7 +314,7 @@ def lock(sentinel: Name, wait_s: float) -> Iterator[None]:
     try:
         fd = os.open(sentinel, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        _raise(error, sentinel, "lock")
+        raise_failure(error, sentinel, "lock")
     try:
         deadline = time.monotonic() + wait_s
         pause_s = 0.001
@@ -375,67 +332,3 @@ def lock(sentinel: Name, wait_s: float) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
-
-
-def nobody_writes(fd: int) -> bool | None:
-    """Whether no process has the file open for writing; None where the kernel cannot tell.
-
-    Asked by a read lease on a read-only descriptor: it is refused while any writer holds the file, and readers
-    (`tail -f`, an indexer) do not matter (SWAP-2). Not the owner, or a volume without leases: None.
-    """
-    try:
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return True
-
-
-def open_read(name: Name) -> int:
-    """A read-only descriptor of a regular file; a symbolic link, FIFO or device is refused (KEEP-9).
-
-    Raises FileNotFoundError where there is none, or where the name is no regular file.
-    """
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise FileNotFoundError(errno.ENOENT, "no regular file", str(name)) from error
-        _raise(error, name, "read")
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise FileNotFoundError(errno.ENOENT, "no regular file", str(name))
-    return fd
-
-
-def read_at(fd: int, offset: int, path: Name) -> bytes:
-    """All bytes from `offset` to the end, as the file is now."""
-    parts: list[bytes] = []
-    try:
-        size = os.fstat(fd).st_size
-        while True:
-            part = os.pread(fd, max(size - offset, _CHUNK), offset)
-            if not part:
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.append(part)
-            offset += len(part)
-    except OSError as error:
-        _raise(error, path, "read")
-
-
-def read(name: Name) -> bytes:
-    """All bytes of a regular file; FileNotFoundError where there is none."""
-    fd = open_read(name)
-    try:
-        return read_at(fd, 0, name)
-    finally:
-        os.close(fd)
-
-
-def size_of(name: Name) -> int:
-    """The file's size in bytes; FileNotFoundError where there is none."""
-    return os.lstat(name).st_size

@@ -81,9 +81,7 @@ def _table(config: Path) -> dict[str, object]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise Usage(
-            f"cannot read the settings file {config}: {error.strerror}", "make it readable"
-        ) from error
+        raise Usage(f"cannot read the settings file {config}: {error.strerror}", "make it readable") from error
     import tomllib  # only where there is a file: the fast doors pay for every import
 
     try:

@@ -14,8 +14,8 @@ import click
 
 from keeper import __version__
 from keeper.cli.out import say_error
-from keeper.disk import told
 from keeper.errors import KeeperError
+from keeper.files import told
 
 COMMANDS = {
     "keep": "keep",

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from keeper import disk
+from keeper import files
 from keeper.cli import out
 from keeper.errors import Usage
 from keeper.transcripts.merge import merge as fold
@@ -49,6 +49,6 @@ def merge(kept: str, live: str, plan: bool, as_json: bool) -> int:
 
 def _bytes(path: str) -> bytes:
     try:
-        return disk.read(path)
+        return files.read(path)
     except FileNotFoundError as error:
         raise Usage(f"{path} is no file", "give two transcripts") from error

@@ -110,5 +110,3 @@ def _copy(restorer: Restorer, session: str, record: str | None, as_json: bool) -
     out.say(f"{made.session}  a copy of {session}: {made.records} records")
     out.say(f"  resume with: {made.resume}")
     return 0
-
-

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from keeper import claude, disk
+from keeper import claude, files
 from keeper.cli import out
 from keeper.errors import NotKept, Refused
 from keeper.transcripts.describe import Described, aside_names, conversation, describe
@@ -74,7 +74,7 @@ def show(session: str, profile: Path | None, as_json: bool) -> int:
 
 
 def _within(vault: Vault, one: Described) -> dict[str, object]:
-    shown = conversation(disk.read(one.kept))
+    shown = conversation(files.read(one.kept))
     return {"conversation": [asdict(record) for record in shown], "aside": aside_names(vault, one.chat)}
 
 
@@ -86,7 +86,7 @@ def _say(vault: Vault, one: Described) -> None:
             out.say(f"  {name}: {value}")
     for name in aside_names(vault, one.chat):
         out.say(f"  aside: {name}")
-    for record in conversation(disk.read(one.kept)):
+    for record in conversation(files.read(one.kept)):
         out.say(f"\n{record.time[:19]}  {record.who}  {record.uuid}\n{record.text}")
 
 
@@ -107,7 +107,7 @@ def export(session: str, profile: Path | None, chat: str | None) -> int:
     if len(rows) > 1:
         names = ", ".join(row.chat for row in rows)
         raise Refused(f"session {session} is kept in several chats: {names}", "say --profile or --chat")
-    data = disk.read(vault.chat(rows[0].chat).kept(session))
+    data = files.read(vault.chat(rows[0].chat).kept(session))
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
     return 0
@@ -149,6 +149,6 @@ def status(as_json: bool) -> int:
 
 def _size(vault: Vault, row: Row) -> int:
     try:
-        return disk.size_of(vault.chat(row.chat).kept(row.session))
+        return files.size_of(vault.chat(row.chat).kept(row.session))
     except FileNotFoundError:
         return 0

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from keeper import claude, disk
+from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.transcripts.copies import repaired, through
 from keeper.transcripts.keep import Keeper
@@ -38,7 +38,7 @@ def write_copy(restorer: Restorer, session: str, copy: str, record: str | None) 
     claude.check_session(copy)
     source = restorer.session(session)
     vault = restorer.vault
-    data = disk.read(vault.chat(source.chat).kept(session))
+    data = files.read(vault.chat(source.chat).kept(session))
     made = repaired(data, session, copy) if record is None else through(data, record, session, copy)
     live = f"{os.path.dirname(source.live)}/{copy}.jsonl"
     disk.write_new(live, [made.data])

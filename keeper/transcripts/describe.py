@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from keeper import claude, disk
+from keeper import claude, files
 from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
 from keeper.transcripts.records import Record, is_prompt, read, split
@@ -62,7 +62,7 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
     if seen is None:
         return None
     try:
-        data = disk.read(chat.kept(row.session))
+        data = files.read(chat.kept(row.session))
     except FileNotFoundError:
         return None
     facts = vault.facts(chat)

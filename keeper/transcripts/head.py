@@ -6,20 +6,13 @@ It promises to read no more of the file than it needs, and the cwd from the reco
 
 from __future__ import annotations
 
-import ctypes
 import os
-import struct
 from dataclasses import dataclass
 
-from keeper import disk
+from keeper import files
 from keeper.transcripts.records import Record, is_prompt, read
 
 WINDOW = 1 << 16
-_STATX_BTIME = 0x800
-_AT_FDCWD = -100
-_AT_SYMLINK_NOFOLLOW = 0x100
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +31,7 @@ class Head:
 
 def read_head(path: str, session: str) -> Head:
     """The head of the transcript of this session. FileNotFoundError where there is no regular file."""
-    fd = disk.open_read(path)
+    fd = files.open_read(path)
     try:
         size = os.fstat(fd).st_size
         window = WINDOW
@@ -51,7 +44,7 @@ def read_head(path: str, session: str) -> Head:
             window *= 8
         found = found or Head(noise=True)
         return Head(
-            found.cwd, found.version, found.head, found.entrypoint, found.named, found.noise, _born(path, fd)
+            found.cwd, found.version, found.head, found.entrypoint, found.named, found.noise, files.born(path, fd)
         )  # fmt: skip
     finally:
         os.close(fd)
@@ -101,21 +94,9 @@ def _continued(first: Record | None, lines: list[bytes], session: str) -> str | 
     return first.session
 
 
-def _born(path: str, fd: int) -> float:
-    """When the file was made, as the file system tells; its time of change where it does not."""
-    buffer = ctypes.create_string_buffer(256)
-    call = getattr(_libc, "statx", None)
-    if call is not None and call(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer) == 0:
-        (mask,) = struct.unpack_from("=I", buffer, 0)
-        seconds, nanoseconds = struct.unpack_from("=qI", buffer, 80)
-        if mask & _STATX_BTIME:
-            return float(seconds) + float(nanoseconds) / 1e9
-    return os.fstat(fd).st_mtime
-
-
 def session_named(path: str) -> str | None:
     """The session that the first record with one names. FileNotFoundError where there is no regular file."""
-    with os.fdopen(disk.open_read(path), "rb") as stream:
+    with os.fdopen(files.open_read(path), "rb") as stream:
         for line in stream:
             if b"sessionId" in line and (record := read(line.rstrip(b"\n"))) is not None and record.session:
                 return record.session
@@ -127,7 +108,7 @@ def resumable(path: str) -> bool:
 
     FileNotFoundError where there is no regular file.
     """
-    with os.fdopen(disk.open_read(path), "rb") as stream:
+    with os.fdopen(files.open_read(path), "rb") as stream:
         for line in stream:
             if b'"user"' in line and (record := read(line.rstrip(b"\n"))) is not None and is_prompt(record):
                 return True

@@ -107,7 +107,7 @@ class Index:
         Raises IndexLost where the file is no index.
         """
         self.close()
-        disk._step("commit", self.path)
+        disk.step("commit", self.path)
         try:
             connection = sqlite3.connect(self.path, timeout=10, isolation_level=None)
             try:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from keeper import claude, disk
+from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import ChatGone, KeeperError, NotKept
-from keeper.transcripts import pair, swap
+from keeper.transcripts import pair
 from keeper.transcripts.head import Head, read_head, session_named
+from keeper.transcripts.held import leftovers
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.lineage import Family
 from keeper.transcripts.look import Outcome, regular
@@ -112,7 +113,7 @@ class Keeper:
         try:
             return self.footprint(profile, footprint, head)
         except (KeeperError, OSError) as error:
-            told = disk.told(error, profile)
+            told = files.told(error, profile)
             return Kept(footprint.session, str(profile), error=told.message, cure=told.cure, exit_code=told.exit_code)
 
     def _head(self, footprint: Footprint) -> Head | None:
@@ -187,7 +188,7 @@ class Keeper:
     ) -> Kept | None:
         session = footprint.session
         facts = self._open_chat(chat, str(profile), row)
-        mirror = Mirror(self.vault, chat, swap.leftovers(chat.swap))
+        mirror = Mirror(self.vault, chat, leftovers(chat.swap))
         outcome = self._transcripts(mirror, footprint, row)
         if outcome.verdict is Verdict.ABSENT and regular(chat.kept(session)) is None:
             if not os.listdir(chat.path):
@@ -195,6 +196,9 @@ class Keeper:
             return None
         for part in parts(footprint, chat.name):
             mirror.keep(part)
+        mirror.seen.add(f"{session}.jsonl")
+        if mirror.left:
+            mirror.absorb_rest()
         self.dirty.update(dict.fromkeys(mirror.dirty))
         told = self._tell(profile, footprint, chat, facts, head, outcome, row)
         return Kept(

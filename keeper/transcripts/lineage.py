@@ -7,7 +7,7 @@ profiles, or where the first record is nobody else's.
 
 from __future__ import annotations
 
-from keeper import disk
+from keeper import files
 from keeper.transcripts.head import Head
 from keeper.transcripts.index import Row
 from keeper.transcripts.records import split, uuid_of
@@ -51,9 +51,7 @@ class Family:
 
 def _uuids(path: str) -> set[str]:
     try:
-        lines = split(disk.read(path)).lines
+        lines = split(files.read(path)).lines
     except FileNotFoundError:
         return set()
     return {uuid for line in lines if (uuid := uuid_of(line)) is not None}
-
-

@@ -13,11 +13,11 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from keeper import disk
+from keeper import disk, files
 from keeper.errors import NoLinks
 from keeper.transcripts import swap
+from keeper.transcripts.held import Held, Site, drop, hold, make_folder, quiet_now, release, token
 from keeper.transcripts.merge import merge
-from keeper.transcripts.swap import Held, Site
 from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge
 
 
@@ -68,8 +68,8 @@ def regular(path: str) -> os.stat_result | None:
 
 def write_kept(pair: Pair, data: bytes, like: int | None, time_ns: int | None) -> None:
     """Kept gets these bytes on a new inode of its own, whole-old or whole-new, durable."""
-    swap.make_folder(pair.swap)
-    new = f"{pair.swap}/{os.path.basename(pair.kept)}.{swap.token()}.tmp"
+    make_folder(pair.swap)
+    new = f"{pair.swap}/{os.path.basename(pair.kept)}.{token()}.tmp"
     disk.write_new(new, [data], like=like)
     if time_ns is not None:
         disk.touch(new, time_ns)
@@ -83,10 +83,10 @@ def pin(pair: Pair) -> tuple[Site, Held]:
     linked = live is not None and kept is not None and live.st_dev == kept.st_dev
     site = Site(pair.live, pair.kept, pair.swap, pair.label, linked)
     try:
-        return site, swap.hold(site, pair.live)
+        return site, hold(site, pair.live)
     except NoLinks:
         site = replace(site, linked=False)
-        return site, swap.hold(site, pair.live)
+        return site, hold(site, pair.live)
 
 
 class Look:
@@ -97,13 +97,15 @@ class Look:
         self.site = site
         self.pinned = pinned
         self.mode = "link" if site.linked else "copy"
-        self.kept = disk.read(pair.kept)
+        self.kept = files.read(pair.kept)
         seen = os.stat(pair.kept)
         self.kept_inode = (seen.st_dev, seen.st_ino)
-        self.older = [*self._left(left), *self._older_live()]
-        self.known = self.kept
-        for one in self.older:
-            self.known = merge(self.known, one.data).data if one.data else self.known
+        self.held = self._left(left)
+        older = self._older_live()
+        self.held += older
+        # An earlier live inode of mode split is a part of what is known; what a killed run held is live's own.
+        self.known = _union(self.kept, older)
+        self.base = _union(self.known, self.held)
         self.found = judge(self.known, pinned.data, pair.main)
 
     def _left(self, names: list[str]) -> list[Held]:
@@ -112,7 +114,7 @@ class Look:
         for name in names:
             one = Held.open(name)
             if one.inode in (self.pinned.inode, self.kept_inode):
-                swap.drop(self.site, one)
+                drop(self.site, one)
             else:
                 held.append(one)
         return held
@@ -122,7 +124,16 @@ class Look:
         seen = regular(self.pair.live_link)
         if seen is None or (seen.st_dev, seen.st_ino) in (self.pinned.inode, self.kept_inode):
             return []
-        return [swap.hold(self.site, self.pair.live_link)]
+        return [hold(self.site, self.pair.live_link)]
+
+    def _hold_kept(self) -> list[Held]:
+        """The kept inode, before its name goes to another: a writer may still hold it. What it grew since is late."""
+        if not self.site.linked or self.kept_inode == self.pinned.inode:
+            return []
+        old = hold(self.site, self.pair.kept)
+        if old.data != self.kept:
+            old.data = self.kept if old.data.startswith(self.kept) else b""
+        return [old]
 
     def carry_out(self) -> Outcome:
         """The deed of the verdict's row, for keep."""
@@ -133,53 +144,53 @@ class Look:
             return self._only_older()
         if self.pair.apart or verdict in SPLIT_BY_KEEP:
             return self._split()
-        if verdict in FOLDED_BY_KEEP or self.known != self.kept:
+        merged = merge(self.base, self.pinned.data)
+        if verdict in FOLDED_BY_KEEP or merged.data != _whole(self.pinned.data):
             return self.fold()
-        return self._adopt()
+        return self._adopt(merged.torn)
 
     def _only_older(self) -> Outcome:
         """Nothing is taken from live; what earlier runs held is."""
-        added = _lines(self.known) - _lines(self.kept)
+        added = _lines(self.base) - _lines(self.kept)
+        held = list(self.held)
         if added:
-            write_kept(self.pair, self.known, self.older[0].fd, os.fstat(self.older[0].fd).st_mtime_ns)
-        return self._end("absorbed" if added else "none", self.known, self.older, added)
+            held += self._hold_kept()
+            write_kept(self.pair, self.base, self.held[0].fd, os.fstat(self.held[0].fd).st_mtime_ns)
+        return self._end("absorbed" if added else "none", self.base, held, added)
 
-    def _adopt(self) -> Outcome:
-        """Kept becomes the live inode (on another volume: gets live's lines)."""
-        merged = merge(self.kept, self.pinned.data)
-        for fragment in merged.torn:
+    def _adopt(self, torn: tuple[bytes, ...]) -> Outcome:
+        """Live has all that is known: kept becomes the live inode (on another volume: gets live's lines)."""
+        for fragment in torn:
             self._aside(fragment)
-        data = merged.data
+        data = _whole(self.pinned.data)
         added = _lines(data) - _lines(self.kept)
         if not self.site.linked:
             if data != self.kept:
                 write_kept(self.pair, data, None, os.fstat(self.pinned.fd).st_mtime_ns)
-            return self._end("copied" if data != self.kept else "none", data, self.older, added)
+            return self._end("copied" if data != self.kept else "none", data, self.held, added)
         if self.kept_inode == self.pinned.inode:
-            return self._end("none", data, self.older)
-        old = swap.hold(self.site, self.pair.kept)
+            return self._end("none", data, self.held)
+        held = [*self.held, *self._hold_kept()]
         disk.replace(self.pinned.path, self.pair.kept)
         disk.sync_dir(os.path.dirname(self.pair.kept))
         self.pinned.path = self.pair.kept
         self._unlink_live_link()
-        data = swap.late(data, [old], swap.LEASE_WAIT_S)
-        if data == merged.data:
-            return self._end("relinked", data, [*self.older, old], added)
+        found = swap.late(data, held, swap.LEASE_WAIT_S)
+        if found == data:
+            return self._end("relinked", data, held, added)
         # A writer still held the old kept inode and wrote to it: its lines join live by a swap.
-        again = swap.hold(self.site, self.pair.kept)
-        done = swap.swap(self.site, merge(data, again.data).data, [again, old], bring_back=False)
-        return self._end("folded", done.data, [*self.older, again, old], _lines(done.data) - _lines(self.kept))
+        again = hold(self.site, self.pair.kept)
+        done = swap.swap(self.site, merge(found, again.data).data, [again, *held], bring_back=False)
+        return self._end("folded", done.data, [again, *held], _lines(done.data) - _lines(self.kept))
 
     def fold(self, bring_back: bool = False, stamp_ns: int | None = None) -> Outcome:
         """Both files' records under both names, on one inode (on another volume: the same bytes)."""
         if not swap.ours(self.pinned.fd):
             return replace(self._split(), foreign=True)
-        merged = merge(self.known, self.pinned.data)
+        merged = merge(self.base, self.pinned.data)
         for fragment in merged.torn:
             self._aside(fragment)
-        held = [self.pinned, *self.older]
-        if self.site.linked and self.kept_inode != self.pinned.inode:
-            held.append(swap.hold(self.site, self.pair.kept))
+        held = [self.pinned, *self.held, *self._hold_kept()]
         done = swap.swap(self.site, merged.data, held, bring_back, stamp_ns)
         self._unlink_live_link()
         added = _lines(done.data) - _lines(self.kept)
@@ -187,15 +198,14 @@ class Look:
 
     def _split(self) -> Outcome:
         """Kept takes the union on an inode of its own; live stays as it is, with a second link of ours to it."""
-        merged = merge(self.known, self.pinned.data)
-        held = list(self.older)
+        merged = merge(self.base, self.pinned.data)
+        held = list(self.held)
         own = self.kept_inode != self.pinned.inode
         added = _lines(merged.data) - _lines(self.kept)
-        for fragment in merged.torn if added else ():
-            self._aside(fragment)
         if added or not own:
-            if own and self.site.linked:
-                held.append(swap.hold(self.site, self.pair.kept))
+            for fragment in merged.torn:
+                self._aside(fragment)
+            held += self._hold_kept()
             like = self.pinned.fd if self.site.linked else None
             write_kept(self.pair, merged.data, like, os.fstat(self.pinned.fd).st_mtime_ns)
         if self.site.linked:
@@ -209,19 +219,18 @@ class Look:
 
     def _legacy(self) -> Outcome:
         """Up to 1.0.117 every resume copies the history under new uuids: never folded, each version kept whole."""
-        live = self.pinned.data[: self.pinned.data.rfind(b"\n") + 1]
+        live = _whole(self.pinned.data)
         label = os.path.basename(self.pair.kept)
         if _lines(live) < _lines(self.kept):
             self.pair.put_aside(label, live)
-            return self._end("none", self.kept, self.older)
+            return self._end("none", self.kept, self.held)
         self.pair.put_aside(label, self.kept)
-        held = list(self.older)
-        if self.site.linked:
-            held.append(swap.hold(self.site, self.pair.kept))
+        held = [*self.held, *self._hold_kept()]
+        if self.site.linked and self.kept_inode != self.pinned.inode:
             disk.replace(self.pinned.path, self.pair.kept)
             disk.sync_dir(os.path.dirname(self.pair.kept))
             self.pinned.path = self.pair.kept
-        else:
+        elif not self.site.linked:
             write_kept(self.pair, live, None, os.fstat(self.pinned.fd).st_mtime_ns)
         return self._end("replaced", live, held)
 
@@ -237,9 +246,8 @@ class Look:
     ) -> Outcome:
         """Let go of what is proven quiet; say what was found and done."""
         for one in held:
-            if not one.quiet:
-                one.quiet = _still(one)
-        waiting = swap.release(self.site, held, data, self.pair.put_aside)
+            one.quiet = one.quiet or quiet_now(one)
+        waiting = release(self.site, held, data, self.pair.put_aside)
         if self.pinned not in held:
             self._let_go_of_pin()
         found = self.found
@@ -248,11 +256,18 @@ class Look:
             size=len(self.pinned.data),
         )  # fmt: skip
 
+    def abandon(self) -> None:
+        """After a failure: what was held and still has its own name goes, so that no name of ours stays behind."""
+        for one in [self.pinned, *self.held]:
+            if one.fd >= 0 and os.fstat(one.fd).st_nlink > 1:
+                drop(self.site, one)
+            one.close()
+
     def _let_go_of_pin(self) -> None:
         """A pin whose inode still has the live or the kept name goes; else it stays, for the next run."""
         seen = regular(self.pair.live)
         if self.pinned.path == self.pair.kept or (seen and (seen.st_dev, seen.st_ino) == self.pinned.inode):
-            swap.drop(self.site, self.pinned)
+            drop(self.site, self.pinned)
         else:
             self.pinned.close()
 
@@ -261,22 +276,27 @@ def _lines(data: bytes) -> int:
     return data.count(b"\n")
 
 
-def _still(one: Held) -> bool:
-    """Whether it is proven, without waiting, that nobody writes to the inode and that all of it was read."""
-    return disk.nobody_writes(one.fd) is True and os.fstat(one.fd).st_size == len(one.data)
+def _whole(data: bytes) -> bytes:
+    """The bytes less an unfinished last line."""
+    return data[: data.rfind(b"\n") + 1]
+
+
+def _union(data: bytes, held: list[Held]) -> bytes:
+    for one in held:
+        data = merge(data, one.data).data if one.data else data
+    return data
 
 
 def absorb(pair: Pair, left: list[str]) -> Outcome:
     """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
     held = [Held.open(path) for path in left]
-    kept = disk.read(pair.kept)
-    data = kept
+    kept = files.read(pair.kept)
+    data = _union(kept, held)
     for one in held:
-        data = merge(data, one.data).data if one.data else data
-        one.quiet = _still(one)
+        one.quiet = quiet_now(one)
     added = _lines(data) - _lines(kept)
     if added:
         write_kept(pair, data, held[0].fd, os.fstat(held[0].fd).st_mtime_ns)
-    waiting = swap.release(site, held, data, pair.put_aside)
+    waiting = release(site, held, data, pair.put_aside)
     return Outcome(Verdict.ABSENT, "absorbed" if added else "none", added=added, waiting=waiting)

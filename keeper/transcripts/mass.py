@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from keeper import claude, disk
+from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import KeeperError, NoLinks
-from keeper.transcripts import swap
+from keeper.transcripts.held import leftovers
 from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
 from keeper.transcripts.mirror import Mirror
@@ -56,7 +56,7 @@ class _Mass:
             try:
                 answers.append(self._one(row, stamps[row.session]))
             except (KeeperError, OSError) as error:
-                answers.append(_failed(row, disk.told(error, self.profile), self.restorer))
+                answers.append(_failed(row, files.told(error, self.profile), self.restorer))
             if progress is not None:
                 progress(done + count + 1, total)
         if self.folders:
@@ -115,7 +115,7 @@ class _Mass:
                 self.folders.add(folder)
             linked = self._link(kept, live)
             if linked:
-                mirror = Mirror(self.vault, chat, swap.leftovers(chat.swap))
+                mirror = Mirror(self.vault, chat, leftovers(chat.swap))
                 self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
         if not linked:
             return self._whole(row, stamp_ns)

@@ -48,15 +48,22 @@ def _fold(kept: list[bytes], live: list[bytes]) -> tuple[list[bytes], tuple[str,
     # Claude went on writing, or live is a part of kept (MERGE-4): nearly every call, and no line is parsed.
     if live[: len(kept)] == kept:
         return live, ()
-    if _is_part(live, kept):
+    if is_part(live, kept):
         return kept, ()
     anchors = _Anchors(kept, live)
+    # What is ahead in its middle is taken as it is, but for variants, which have a place of their own (MERGE-8).
+    if not anchors.variants and is_part(kept, live):
+        return live, ()
     return _Walk(kept, live, anchors).merged(), tuple(anchors.variants)
 
 
-def _is_part(some: list[bytes], whole: list[bytes]) -> bool:
+def is_part(some: list[bytes], whole: list[bytes]) -> bool:
+    """Whether all lines of the one stand in the other, in order."""
     rest = iter(whole)
     return all(line in rest for line in some)
+
+
+_is_part = is_part
 
 
 # What a line of live is to kept. A record that kept holds is the index, from 0, of the kept line.

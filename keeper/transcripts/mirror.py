@@ -12,10 +12,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from keeper import disk
+from keeper import disk, files
 from keeper.errors import NoLinks
-from keeper.transcripts import pair, swap
-from keeper.transcripts.look import Pair, regular
+from keeper.transcripts import pair
+from keeper.transcripts.held import Site, make_folder, note, token, unnote
+from keeper.transcripts.look import Pair, absorb, regular
 from keeper.transcripts.vault import Chat, Vault
 
 COPY_TRIES = 5
@@ -41,13 +42,25 @@ class Mirror:
     copied: bool = False
     waiting: int = 0
     dirty: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
 
     # ------------------------------------------------------------------ keep
 
     def keep(self, part: Part) -> None:
         """Bring the part into the vault. FileNotFoundError where the chat's own folder is gone (KEEP-11)."""
         for live, label in _files(part.live, part.label):
+            self.seen.add(label)
             self._keep_file(live, label)
+
+    def absorb_rest(self) -> None:
+        """What an earlier run held of files that are gone from the profile goes into their kept ones."""
+        for label, left in self.left.items():
+            kept = f"{self.chat.path}/{label}"
+            if label and label not in self.seen and regular(kept) is not None:
+                outcome = absorb(self.pair("", label), left)
+                self.waiting += outcome.waiting
+                if outcome.added:
+                    self._gained(kept)
 
     def _keep_file(self, live: str, label: str) -> None:
         kept = f"{self.chat.path}/{label}"
@@ -108,13 +121,13 @@ class Mirror:
         """A copy of one instant of the file: read again while it changes under the reading."""
         self.copied = True
         try:
-            fd = disk.open_read(live)
+            fd = files.open_read(live)
         except FileNotFoundError:
             return
         try:
             for _ in range(COPY_TRIES):
                 before = os.fstat(fd)
-                data = disk.read_at(fd, 0, live)
+                data = files.read_at(fd, 0, live)
                 after = os.fstat(fd)
                 if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) == (
                     len(data), after.st_mtime_ns,
@@ -125,8 +138,8 @@ class Mirror:
             os.close(fd)
 
     def _put(self, kept: str, data: bytes, time_ns: int) -> None:
-        swap.make_folder(self.chat.swap)
-        new = f"{self.chat.swap}/{swap.token()}.tmp"
+        make_folder(self.chat.swap)
+        new = f"{self.chat.swap}/{token()}.tmp"
         disk.write_new(new, [data])
         disk.touch(new, time_ns)
         disk.replace(new, kept)
@@ -135,10 +148,10 @@ class Mirror:
     def _follow(self, live: str, seen: os.stat_result, kept: str, have: os.stat_result, label: str) -> None:
         """Both names have a file of their own, and it is no transcript."""
         try:
-            live_data = disk.read(live)
+            live_data = files.read(live)
         except FileNotFoundError:
             return
-        kept_data = disk.read(kept)
+        kept_data = files.read(kept)
         if live_data != kept_data:
             longer = len(live_data) > len(kept_data)
             newer = len(live_data) == len(kept_data) and seen.st_mtime_ns > have.st_mtime_ns
@@ -148,8 +161,8 @@ class Mirror:
         if seen.st_dev != have.st_dev:
             self._copy(live, kept)
             return
-        swap.make_folder(self.chat.swap)
-        new = f"{self.chat.swap}/{swap.token()}.tmp"
+        make_folder(self.chat.swap)
+        new = f"{self.chat.swap}/{token()}.tmp"
         try:
             disk.link(live, new)
         except NoLinks:
@@ -196,18 +209,18 @@ class Mirror:
         self.changed += 1
 
     def _copy_out(self, kept: str, live: str, now_ns: int) -> None:
-        tmp = f"{os.path.dirname(live)}/.keeper-{swap.token()}.tmp"
-        site = swap.Site(live, kept, self.chat.swap, "", linked=False)
-        swap.note(site, tmp)
+        tmp = f"{os.path.dirname(live)}/.keeper-{token()}.tmp"
+        site = Site(live, kept, self.chat.swap, "", linked=False)
+        note(site, tmp)
         try:
-            disk.write_new(tmp, [disk.read(kept)])
+            disk.write_new(tmp, [files.read(kept)])
             disk.touch(tmp, now_ns)
             disk.move(tmp, live)
         except FileExistsError:
             return
         finally:
             disk.unlink(tmp)
-            swap.unnote(site, tmp)
+            unnote(site, tmp)
 
 
 def _touch(live: str, now_ns: int) -> None:
@@ -229,7 +242,7 @@ def _files(path: str, label: str) -> Iterator[tuple[str, str]]:
     except OSError as error:
         if error.errno == errno.ELOOP:
             return
-        raise disk.failure(error, path, "read") from error
+        raise files.failure(error, path, "read") from error
     try:
         with os.scandir(fd) as entries:
             found = sorted((e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in entries)

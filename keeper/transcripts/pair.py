@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
-from keeper import disk
-from keeper.errors import NoLinks
-from keeper.transcripts import swap
+from keeper import disk, files
+from keeper.errors import DiskError, NoLinks
+from keeper.transcripts.held import Site, beside_name, note, unnote
 from keeper.transcripts.look import Look, Outcome, Pair, absorb, pin, regular, write_kept
-from keeper.transcripts.swap import Site
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict
 
 TAIL = 4096
@@ -33,7 +32,7 @@ class Known:
 
 
 def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
-    """Bring live's records into kept. `left` are names that an earlier run held for this pair (`swap.leftovers`)."""
+    """Bring live's records into kept. `left` are names that an earlier run held for this pair (`held.leftovers`)."""
     live, kept = regular(pair.live), regular(pair.kept)
     if live is None:
         return absorb(pair, left) if left and kept else Outcome(Verdict.ABSENT)
@@ -48,7 +47,15 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
         site, pinned = pin(pair)
     except FileNotFoundError:
         return absorb(pair, left) if left else Outcome(Verdict.ABSENT)
-    return Look(pair, site, pinned, left).carry_out()
+    return _carry_out(Look(pair, site, pinned, left))
+
+
+def _carry_out(look: Look) -> Outcome:
+    try:
+        return look.carry_out()
+    except DiskError:
+        look.abandon()
+        raise
 
 
 def _first(pair: Pair) -> Outcome:
@@ -69,11 +76,11 @@ def _first(pair: Pair) -> Outcome:
 
 def _copy(pair: Pair) -> Outcome:
     try:
-        fd = disk.open_read(pair.live)
+        fd = files.open_read(pair.live)
     except FileNotFoundError:
         return Outcome(Verdict.ABSENT)
     try:
-        data = disk.read_at(fd, 0, pair.live)
+        data = files.read_at(fd, 0, pair.live)
         size = len(data)
         data = data[: data.rfind(b"\n") + 1]
         if not data:
@@ -102,13 +109,13 @@ def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result)
 def _tail(pair: Pair, inode: int) -> Outcome | None:
     """Mode copy: kept is the beginning of live, so what live has beyond it is appended; the cost is the tail's."""
     try:
-        live_fd = disk.open_read(pair.live)
+        live_fd = files.open_read(pair.live)
     except FileNotFoundError:
         return None
     try:
         size = os.stat(pair.kept).st_size
         start = max(0, size - TAIL)
-        kept_fd = disk.open_read(pair.kept)
+        kept_fd = files.open_read(pair.kept)
         try:
             end = os.pread(kept_fd, size - start, start)
         finally:
@@ -117,7 +124,7 @@ def _tail(pair: Pair, inode: int) -> Outcome | None:
             return None
         if os.pread(live_fd, size - start, start) != end:
             return None
-        tail = disk.read_at(live_fd, size, pair.live)
+        tail = files.read_at(live_fd, size, pair.live)
         looked = size + len(tail)
         tail = tail[: tail.rfind(b"\n") + 1]
         if not tail:
@@ -170,16 +177,16 @@ def _put_back(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome | None:
 def _copy_out(pair: Pair, now_ns: int) -> None:
     """On another volume: a copy beside live, whole and synced, then moved to the free name."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, linked=False)
-    tmp = swap.beside_name(site)
-    swap.note(site, tmp)
+    tmp = beside_name(site)
+    note(site, tmp)
     try:
-        disk.write_new(tmp, [disk.read(pair.kept)])
+        disk.write_new(tmp, [files.read(pair.kept)])
         disk.touch(tmp, now_ns)
         disk.move(tmp, pair.live)
         disk.sync_dir(os.path.dirname(pair.live))
     finally:
         disk.unlink(tmp)
-        swap.unnote(site, tmp)
+        unnote(site, tmp)
 
 
 def _fold(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome:
@@ -187,18 +194,22 @@ def _fold(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome:
         site, pinned = pin(pair)
     except FileNotFoundError:
         return outcome
-    done = Look(pair, site, pinned, []).fold(bring_back=True, stamp_ns=now_ns)
-    return replace(done, verdict=outcome.verdict)
+    look = Look(pair, site, pinned, [])
+    try:
+        return replace(look.fold(bring_back=True, stamp_ns=now_ns), verdict=outcome.verdict)
+    except DiskError:
+        look.abandon()
+        raise
 
 
 def _torn(pair: Pair) -> bool:
     """Whether live ends in an unfinished line that nobody is writing (CLIs up to 2.1.296 glue the next one to it)."""
     try:
-        fd = disk.open_read(pair.live)
+        fd = files.open_read(pair.live)
     except FileNotFoundError:
         return False
     try:
         size = os.fstat(fd).st_size
-        return size > 0 and os.pread(fd, 1, size - 1) != b"\n" and disk.nobody_writes(fd) is True
+        return size > 0 and os.pread(fd, 1, size - 1) != b"\n" and files.nobody_writes(fd) is True
     finally:
         os.close(fd)

@@ -11,11 +11,12 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from keeper import claude, disk
+from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import NotKept, Refused
-from keeper.transcripts import pair, swap
+from keeper.transcripts import pair
 from keeper.transcripts.head import resumable
+from keeper.transcripts.held import leftovers, make_folder, token
 from keeper.transcripts.keep import Keeper, parts
 from keeper.transcripts.look import Outcome, regular
 from keeper.transcripts.merge import merge
@@ -116,7 +117,9 @@ class Restorer:
         from keeper.transcripts.head import read_head
 
         head = read_head(chat.kept(session), session)
-        told = SessionFacts(claude.folder_names(head.cwd)[0] if head.cwd else "", head.cwd, "link", head.born, head.head)
+        told = SessionFacts(
+            claude.folder_names(head.cwd)[0] if head.cwd else "", head.cwd, "link", head.born, head.head
+        )
         return Facts(chat.name, str(profile)).with_session(session, told)
 
     def _one_place(self, session: str, places: list[Place]) -> Place:
@@ -142,9 +145,9 @@ class Restorer:
         first, *others = places
         with self.vault.lock(first.chat.name):
             kept = first.chat.kept(session)
-            data = whole = disk.read(kept)
+            data = whole = files.read(kept)
             for other in others:
-                theirs = disk.read(other.chat.kept(session))
+                theirs = files.read(other.chat.kept(session))
                 if judge(data, theirs).verdict in (Verdict.DIVERGED, Verdict.UNMERGEABLE):
                     names = ", ".join(place.chat.name for place in places)
                     raise Refused(
@@ -153,11 +156,11 @@ class Restorer:
                     )
                 data = merge(data, theirs).data
             if data != whole:
-                swap.make_folder(first.chat.swap)
-                new = f"{first.chat.swap}/{session}.{swap.token()}.tmp"
+                make_folder(first.chat.swap)
+                new = f"{first.chat.swap}/{session}.{token()}.tmp"
                 disk.write_new(new, [data])
                 disk.touch(new, os.stat(kept).st_mtime_ns)
-                old = f"{first.chat.swap}/{session}.jsonl~{swap.token()}"
+                old = f"{first.chat.swap}/{session}.jsonl~{token()}"
                 disk.link(kept, old)  # a writer may still hold it; the next keep reads what it wrote and lets go
                 disk.replace(new, kept)
                 disk.sync_dir(first.chat.path)
@@ -172,9 +175,11 @@ class Restorer:
             self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
             self.keeper.footprint(profile, footprint, None)
         with self.vault.lock(place.chat.name):
-            mirror = Mirror(self.vault, place.chat, swap.leftovers(place.chat.swap))
+            mirror = Mirror(self.vault, place.chat, leftovers(place.chat.swap))
             outcome = self._transcript(mirror, session, footprint, live, now_ns)
             self.others(mirror, profile, session, footprint, live, now_ns)
+            if regular(live) is None:  # a sweep that had judged it by its old time was under way
+                outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
         disk.sync_file(live)
         disk.sync_dir(os.path.dirname(live))
         return self._answer(session, place, live, outcome, mirror.changed)
@@ -212,9 +217,7 @@ class Restorer:
             folder = (there or list(names) or ["-"])[0]
         return str(profile / "projects" / folder / name)
 
-    def others(
-        self, mirror: Mirror, profile: Path, session: str, footprint: Footprint, live: str, now_ns: int
-    ) -> None:
+    def others(self, mirror: Mirror, profile: Path, session: str, footprint: Footprint, live: str, now_ns: int) -> None:
         """Companion and extras: what is missing comes back at every restore, whatever the transcript's verdict."""
         chat, folder = mirror.chat, os.path.dirname(live)
         todo = {part.label: part for part in parts(footprint, chat.name)}
@@ -241,7 +244,7 @@ class Restorer:
     def _plan(self, session: str, place: Place, footprint: Footprint, live: str) -> Restored:
         if regular(live) is None:
             return self._answer(session, place, live, Outcome(Verdict.ABSENT, "would restore"), 0)
-        found = judge(disk.read(place.chat.kept(session)), disk.read(live))
+        found = judge(files.read(place.chat.kept(session)), files.read(live))
         action = {Verdict.ABSENT: "would restore"}.get(found.verdict, "none")
         if found.verdict in (Verdict.EMPTY, Verdict.WAITING, Verdict.PARTIAL, Verdict.BEHIND):
             action = "would fold"
@@ -292,4 +295,4 @@ def _touch_all(paths: list[Path], now_ns: int) -> None:
 
 
 def _count(path: str) -> int:
-    return disk.read(path).count(b"\n")
+    return files.read(path).count(b"\n")

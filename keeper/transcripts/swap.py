@@ -10,172 +10,20 @@ a live file that is not ours to replace (SWAP-7).
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
 
-import orjson
-
-from keeper import disk
-from keeper.errors import NoExchange, NoLinks, Refused
+from keeper import disk, files
+from keeper.errors import DiskError, NoExchange, Refused
+from keeper.transcripts.held import Held, Site, beside_name, held_name, hold, make_folder, note, quiet_now, unnote
 from keeper.transcripts.merge import merge
 
 ROUNDS = 20
 """After so many rounds with late lines the rest waits in `swap/` for the next run."""
 LEASE_WAIT_S = 1.0
 """So long is a writer that holds an old inode waited for (SWAP-2)."""
-SETTLED_S = 60.0
-"""Where no lease can tell, an inode unchanged for so long is taken for done."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Where one live file is replaced. `label` tells whose the names in `swap/` are (the kept path in the chat)."""
-
-    live: str
-    kept: str
-    swap: str
-    label: str
-    linked: bool
-
-
-@dataclass(slots=True)
-class Held:
-    """An inode that has a name of ours and is read through one descriptor. `data` is what was read so far."""
-
-    path: str
-    fd: int
-    data: bytes
-    inode: tuple[int, int]
-    quiet: bool = False
-
-    @classmethod
-    def open(cls, path: str) -> Held:
-        """Hold the file that stands under `path`, which is one of our names."""
-        fd = disk.open_read(path)
-        seen = os.fstat(fd)
-        return cls(path, fd, disk.read_at(fd, 0, path), (seen.st_dev, seen.st_ino))
-
-    def grew(self) -> bool:
-        """Read what came since; whether anything did."""
-        if os.fstat(self.fd).st_size == len(self.data):
-            return False
-        more = disk.read_at(self.fd, len(self.data), self.path)
-        self.data += more
-        return bool(more)
-
-    def close(self) -> None:
-        """Let go of the descriptor; the name stays."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-
-def token() -> str:
-    """A name's random part."""
-    return secrets.token_hex(6)
-
-
-def held_name(site: Site) -> str:
-    """A free name in `swap/` for an inode of this site."""
-    return f"{site.swap}/{quote(site.label, safe='')}~{token()}"
-
-
-def beside_name(site: Site) -> str:
-    """A free name beside live that neither Claude's lists nor its sweep take for a transcript."""
-    return f"{os.path.dirname(site.live)}/.keeper-{token()}.tmp"
-
-
-def hold(site: Site, path: str) -> Held:
-    """Give the file under `path` a second name of ours, then read it through that (pin, then look).
-
-    FileNotFoundError where there is no regular file. Raises NoLinks where no link can be made: on another volume the
-    name stands beside live, and where that cannot be linked either the descriptor alone holds the inode.
-    """
-    if not site.linked:
-        return _hold_beside(site, path)
-    make_folder(site.swap)
-    name = held_name(site)
-    disk.link(path, name)
-    try:
-        return Held.open(name)
-    except FileNotFoundError:
-        disk.unlink(name)
-        raise
-
-
-def make_folder(path: str) -> None:
-    """`swap/`, made when first needed; the chat's own folder is never made here."""
-    if not os.path.isdir(path):
-        try:
-            disk.make_dir(path)
-        except FileExistsError:
-            return
-
-
-def _hold_beside(site: Site, path: str) -> Held:
-    if os.path.dirname(path) != os.path.dirname(site.live):
-        return Held.open(path)
-    name = beside_name(site)
-    note(site, name)
-    try:
-        disk.link(path, name)
-    except NoLinks:
-        return Held.open(path)
-    return Held.open(name)
-
-
-def note(site: Site, name: str) -> None:
-    """Write down a name beside live before it is made, so that a killed swap's name is found again."""
-    make_folder(site.swap)
-    path = f"{site.swap}/note-{os.path.basename(name)}.json"
-    disk.write_file(path, orjson.dumps({"label": site.label, "name": name}))
-
-
-def unnote(site: Site, name: str) -> None:
-    disk.unlink(f"{site.swap}/note-{os.path.basename(name)}.json")
-
-
-def drop(site: Site, held: Held) -> None:
-    """The name that held an inode goes; its lines are safe elsewhere."""
-    held.close()
-    if held.path != site.live and held.path != site.kept:
-        disk.unlink(held.path)
-        if os.path.dirname(held.path) != site.swap:
-            unnote(site, held.path)
-
-
-def leftovers(swap: str) -> dict[str, list[str]]:
-    """What an earlier run left, by label: names in `swap/`, and the names beside live that its notes tell of."""
-    found: dict[str, list[str]] = {}
-    try:
-        names = sorted(os.listdir(swap))
-    except (FileNotFoundError, NotADirectoryError):
-        return found
-    for name in names:
-        path = f"{swap}/{name}"
-        if name.startswith("note-"):
-            _follow_note(path, found)
-        elif name.endswith(".tmp"):
-            disk.unlink(path)  # a note that was being written: the name it would tell of was not made yet
-        elif "~" in name:
-            found.setdefault(unquote(name.rpartition("~")[0]), []).append(path)
-    return found
-
-
-def _follow_note(path: str, found: dict[str, list[str]]) -> None:
-    try:
-        told = orjson.loads(disk.read(path))
-        label, name = str(told["label"]), str(told["name"])
-    except (ValueError, TypeError, KeyError, FileNotFoundError):
-        label, name = "", ""
-    if name and os.path.basename(name).startswith(".keeper-") and os.path.lexists(name):
-        found.setdefault(label, []).append(name)
-    else:
-        disk.unlink(path)
 
 
 def ours(fd: int) -> bool:
@@ -240,13 +88,26 @@ def _round(site: Site, data: bytes, held: list[Held], bring_back: bool, stamp_ns
         stamp_ns = os.fstat(like).st_mtime_ns  # `--continue` takes the newest time: a keep makes none newer
     if stamp_ns is not None:
         disk.touch(new, stamp_ns)
-    if site.linked:
-        placed = _place(site, new, data, held, bring_back)
-        disk.replace(new, site.kept)
-        return placed
-    disk.replace(new, site.kept)  # on another volume kept takes M first: what live loses then is there
-    disk.sync_dir(os.path.dirname(site.kept))
-    return _place(site, site.kept, data, held, bring_back)
+    try:
+        if site.linked:
+            placed = _place(site, new, data, held, bring_back)
+            disk.replace(new, site.kept)
+            return placed
+        disk.replace(new, site.kept)  # on another volume kept takes M first: what live loses then is there
+        disk.sync_dir(os.path.dirname(site.kept))
+        return _place(site, site.kept, data, held, bring_back)
+    except DiskError:
+        _clear(new)
+        raise
+
+
+def _clear(name: str) -> None:
+    """After a failure: an M that stands nowhere yet leaves no name behind; all its lines have their own."""
+    try:
+        if os.stat(name).st_nlink == 1:
+            disk.unlink(name)
+    except FileNotFoundError:
+        return
 
 
 def _place(site: Site, new: str, data: bytes, held: list[Held], bring_back: bool) -> bool:
@@ -274,6 +135,11 @@ def _place(site: Site, new: str, data: bytes, held: list[Held], bring_back: bool
                 disk.unlink(tmp)
                 unnote(site, tmp)
                 return False
+        except DiskError:
+            if os.path.lexists(tmp) and os.stat(new).st_ino == os.lstat(tmp).st_ino:
+                disk.unlink(tmp)
+                unnote(site, tmp)
+            raise
         try:
             disk.move(tmp, site.live)
             unnote(site, tmp)
@@ -349,36 +215,14 @@ def _wait_quiet(one: Held, deadline: float) -> bool:
     grew = False
     while True:
         grew = one.grew() or grew
-        told = disk.nobody_writes(one.fd)
+        told = files.nobody_writes(one.fd)
         if told:
             grew = one.grew() or grew
             one.quiet = True
             return grew
         if told is None:
-            one.quiet = time.time() - os.fstat(one.fd).st_ctime > SETTLED_S
+            one.quiet = quiet_now(one)
             return grew
         if time.monotonic() >= deadline:
             return grew
         time.sleep(0.001)
-
-
-def release(site: Site, held: Sequence[Held], data: bytes, put_aside: Callable[[str, bytes], object]) -> int:
-    """The names of those that are quiet go; an unfinished last line of theirs is set aside, if no line completes it.
-
-    Returns how many are not quiet: they keep their names, for the next run.
-    """
-    waiting = 0
-    for one in held:
-        if not one.quiet:
-            one.close()
-            waiting += 1
-            continue
-        tail = one.data[one.data.rfind(b"\n") + 1 :]
-        if tail and not _completed(data, tail):
-            put_aside(f"{quote(site.label, safe='')}.torn", tail)
-        drop(site, one)
-    return waiting
-
-
-def _completed(data: bytes, tail: bytes) -> bool:
-    return data.startswith(tail) or b"\n" + tail in data

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import orjson
 
-from keeper import disk
+from keeper import disk, files
 from keeper.claude import is_session
 from keeper.errors import Refused, VaultDamaged, VaultUnavailable
 from keeper.settings import Settings
@@ -132,12 +132,12 @@ class Vault:
         root = settings.vault
         known = _known_file(settings)
         try:
-            identity = disk.read(root / "id").decode().strip()
+            identity = files.read(root / "id").decode().strip()
         except FileNotFoundError:
             identity = ""
         vault = cls(root, settings)
         if identity:
-            version = disk.read(root / "VERSION").decode() if (root / "VERSION").exists() else VERSION
+            version = files.read(root / "VERSION").decode() if (root / "VERSION").exists() else VERSION
             if version != VERSION:
                 raise VaultDamaged(f"the vault {root} is of version {version.strip()}", "use the keeper that made it")
             if _known_id(known) != identity:
@@ -156,7 +156,7 @@ class Vault:
 
     def _make(self, known: Path) -> None:
         disk.ensure_dir(self.root)
-        os.chmod(self.root, 0o700)
+        disk.set_mode(self.root, 0o700)
         for name in ("chats", "locks"):
             disk.ensure_dir(self.root / name)
         disk.write_file(self.root / "VERSION", VERSION.encode())
@@ -193,7 +193,7 @@ class Vault:
     def facts(self, chat: Chat) -> Facts | None:
         """The chat's `chat.json`; None where there is none or it does not read (it is told anew by the next keep)."""
         try:
-            table = orjson.loads(disk.read(chat.facts_file))
+            table = orjson.loads(files.read(chat.facts_file))
             sessions = {str(key): SessionFacts(**value) for key, value in table["sessions"].items() if is_session(key)}
             return Facts(
                 chat.name, str(table["profile"]), str(table["policy"]), tuple(map(str, table["tags"])), sessions
@@ -251,7 +251,7 @@ class Vault:
         if mark == self._tombstones_seen:
             return
         found: dict[tuple[str, str], Tombstone] = {}
-        for line in disk.read(path).split(b"\n"):
+        for line in files.read(path).split(b"\n"):
             try:
                 entry = orjson.loads(line)
                 key = (entry["profile"], entry["session"])
@@ -268,7 +268,7 @@ class Vault:
         entry = {"chat": chat, "session": session, "profile": profile, "by": by, "at": now}
         path = self.root / "tombstones.jsonl"
         data = orjson.dumps(entry) + b"\n"
-        if path.exists() and not disk.read(path).endswith(b"\n") and path.stat().st_size:
+        if path.exists() and not files.read(path).endswith(b"\n") and path.stat().st_size:
             data = b"\n" + data
         disk.append(path, data, make=True)
         disk.sync_dir(self.root)
@@ -280,14 +280,14 @@ class Vault:
         try:
             return self.index.rows() if session is None else self.index.of_session(session)
         except IndexLost:
-            if not self.reindex():
+            if not (self.root / "chats").is_dir() or not self.reindex():
                 return []
             return self.index.rows() if session is None else self.index.of_session(session)
 
     def reindex(self) -> int:
         """Build the index from the folders: what `keeper reindex` does. Returns the count of rows."""
         rows = [row for name in self.chat_names() for row in self._rows_of_folder(self.chat(name))]
-        facts = [("chats", self._chats_inode())] if (self.root / "chats").is_dir() else []
+        facts = [("chats", self._chats_inode())]
         try:
             self.index.write(put=rows, facts=facts, anew=True)
         except IndexLost:
@@ -320,6 +320,8 @@ class Vault:
 
         Returns the chats that were buried; what is not buried is noted, its rows go, and the next keep keeps on.
         """
+        if not (self.root / "chats").is_dir():
+            return []
         gone = self.missing()
         inode = self._chats_inode()
         moved = self.index.fact("chats") not in (None, inode)
@@ -358,6 +360,6 @@ def _known_file(settings: Settings) -> Path:
 
 def _known_id(known: Path) -> str:
     try:
-        return disk.read(known).decode().split("\n")[0].strip()
+        return files.read(known).decode().split("\n")[0].strip()
     except FileNotFoundError:
         return ""

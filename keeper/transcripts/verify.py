@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from keeper import disk
+from keeper import files
 from keeper.transcripts.look import regular
 from keeper.transcripts.records import read, split
 from keeper.transcripts.vault import Chat, Vault
@@ -68,7 +68,7 @@ def verify(
 def _transcript(chat: Chat, session: str, faults: list[Fault], notes: list[Fault]) -> int:
     name = f"{session}.jsonl"
     try:
-        parts = split(disk.read(chat.kept(session)))
+        parts = split(files.read(chat.kept(session)))
     except FileNotFoundError:
         faults.append(Fault(chat.name, session, name, "", "the kept transcript is missing"))
         return 0

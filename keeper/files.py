@@ -1,0 +1,155 @@
+"""Files: reads regular files, and tells what a system call's error means.
+
+It promises every failure as one of the tree's, with the path, the volume and the cure, and that what it opens is a
+regular file under that very name. It refuses to follow symbolic links, and to change anything.
+
+FileExistsError, FileNotFoundError and NotADirectoryError pass through as they are: they are answers, not failures.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import struct
+from pathlib import Path
+from typing import NoReturn
+
+from keeper.errors import DiskError, KeeperError, NoExchange, NoLinks
+
+Name = str | Path
+
+CURES = {
+    errno.ENOSPC: "free some space on that volume, then run it again",
+    errno.EDQUOT: "free some of your quota on that volume, then run it again",
+    errno.EIO: "the volume reports errors: look at its health and at the kernel log, then run it again",
+    errno.EMFILE: "too many open files: raise the limit (ulimit -n), then run it again",
+    errno.ENFILE: "the machine has too many open files: close some programs, then run it again",
+    errno.EACCES: "make it readable and writable for you, then run it again",
+    errno.EPERM: "make it yours (owner, mode, immutable flag), then run it again",
+    errno.EROFS: "the volume is mounted read-only: remount it writable, then run it again",
+}
+NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
+NO_EXCHANGE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV})
+ANSWERS = (FileExistsError, FileNotFoundError, NotADirectoryError)
+
+_CHUNK = 1 << 20
+_STATX_BTIME = 0x800
+_AT_FDCWD = -100
+_AT_SYMLINK_NOFOLLOW = 0x100
+
+_statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+
+
+def volume_of(path: Name) -> Path:
+    """The mount point that `path`, or its nearest ancestor that exists, is on."""
+    here = Path(os.path.abspath(path))
+    while not here.exists() and here != here.parent:
+        here = here.parent
+    while here != here.parent and not os.path.ismount(here):
+        here = here.parent
+    return here
+
+
+def failure(error: OSError, path: Name, doing: str) -> DiskError:
+    """The failure that a system call's error is: its path, its volume, its cure."""
+    kind: type[DiskError] = DiskError
+    if doing == "link" and error.errno in NO_LINKS:
+        kind = NoLinks
+    elif doing == "exchange" and error.errno in NO_EXCHANGE:
+        kind = NoExchange
+    volume = volume_of(path)
+    cure = CURES.get(error.errno or 0)
+    text = f"cannot {doing} {path}: {error.strerror or error} (volume {volume})"
+    return kind(text, Path(path), volume, cure)
+
+
+def told(error: KeeperError | OSError, path: Name) -> KeeperError:
+    """Any failure as one of the tree's; a bare system error is about its own file, or else about `path`."""
+    if isinstance(error, KeeperError):
+        return error
+    return failure(error, error.filename if isinstance(error.filename, str) else path, "use")
+
+
+def raise_failure(error: OSError, path: Name, doing: str) -> NoReturn:
+    """Raise what the error is: an answer as it is, a failure as one of the tree's."""
+    if isinstance(error, ANSWERS):
+        raise error
+    raise failure(error, path, doing) from error
+
+
+def nobody_writes(fd: int) -> bool | None:
+    """Whether no process has the file open for writing; None where the kernel cannot tell.
+
+    Asked by a read lease on a read-only descriptor: it is refused while any writer holds the file, and readers
+    (`tail -f`, an indexer) do not matter (SWAP-2). Not the owner, or a volume without leases: None.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return True
+
+
+def open_read(name: Name) -> int:
+    """A read-only descriptor of a regular file; a symbolic link, FIFO or device is refused (KEEP-9).
+
+    Raises FileNotFoundError where there is none, or where the name is no regular file.
+    """
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise FileNotFoundError(errno.ENOENT, "no regular file", str(name)) from error
+        raise_failure(error, name, "read")
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise FileNotFoundError(errno.ENOENT, "no regular file", str(name))
+    return fd
+
+
+def read_at(fd: int, offset: int, path: Name) -> bytes:
+    """All bytes from `offset` to the end, as the file is now."""
+    parts: list[bytes] = []
+    try:
+        size = os.fstat(fd).st_size
+        while True:
+            part = os.pread(fd, max(size - offset, _CHUNK), offset)
+            if not part:
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+            parts.append(part)
+            offset += len(part)
+    except OSError as error:
+        raise_failure(error, path, "read")
+
+
+def read(name: Name) -> bytes:
+    """All bytes of a regular file; FileNotFoundError where there is none."""
+    fd = open_read(name)
+    try:
+        return read_at(fd, 0, name)
+    finally:
+        os.close(fd)
+
+
+def size_of(name: Name) -> int:
+    """The file's size in bytes; FileNotFoundError where there is none."""
+    return os.lstat(name).st_size
+
+
+def born(name: Name, fd: int) -> float:
+    """When the file was made, in unix seconds, as its volume tells; its last change where it does not."""
+    buffer = ctypes.create_string_buffer(256)
+    if _statx and _statx(_AT_FDCWD, os.fsencode(name), _AT_SYMLINK_NOFOLLOW, _STATX_BTIME, buffer) == 0:
+        (mask,) = struct.unpack_from("=I", buffer, 0)
+        seconds, nanoseconds = struct.unpack_from("=qI", buffer, 80)
+        if mask & _STATX_BTIME:
+            return float(seconds) + float(nanoseconds) / 1e9
+    return os.fstat(fd).st_mtime
