@@ -204,10 +204,7 @@ def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
 
 def _is_claude(argv: list[bytes]) -> bool:
     """`claude …`, or an interpreter that runs it (`node …/claude`, `node …/claude-code/cli.js`)."""
-    for word in argv[:2]:
-        if os.path.basename(word) in (b"claude", b"claude.exe") or b"/claude-code/" in word:
-            return True
-    return False
+    return any(os.path.basename(word) in (b"claude", b"claude.exe") or b"/claude-code/" in word for word in argv[:2])
 
 
 def resume_command(session: str, cwd: str | None, profile: Path, default_profile: Path) -> str:

@@ -73,7 +73,7 @@ def reindex(as_json: bool) -> int:
     Example: keeper reindex
     """
     vault = out.open_vault()
-    count = vault.reindex() if vault.chat_names() else 0
+    count = len(vault.reindex()) if vault.chat_names() else 0
     if as_json:
         out.say_json({"rows": count})
     else:

@@ -7,14 +7,25 @@ durable before its row. It refuses transcript text: no title, no prompt, no reco
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from pathlib import Path
 
-from keeper import disk
+from keeper import disk, files
+from keeper.errors import Locked
 
 SCHEMA = 1
+_REFUSALS = {
+    "SQLITE_FULL": errno.ENOSPC,
+    "SQLITE_IOERR": errno.EIO,
+    "SQLITE_READONLY": errno.EROFS,
+    "SQLITE_PERM": errno.EACCES,
+    "SQLITE_CANTOPEN": errno.EACCES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +58,23 @@ CREATE INDEX IF NOT EXISTS session_by_id ON session (session);
 CREATE INDEX IF NOT EXISTS session_by_head ON session (head);
 CREATE TABLE IF NOT EXISTS fact (name PRIMARY KEY, value) WITHOUT ROWID;
 """
+_values = attrgetter(*_COLUMNS)
 _PUT = f"INSERT OR REPLACE INTO session VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 
 class IndexLost(Exception):
     """The index is not there, or is no index: it must be built anew from the folders."""
+
+
+def _failure(error: sqlite3.Error, path: Path) -> Exception:
+    """What an error of SQLite's means: a lost index, a held one, or a disk that refuses."""
+    code = getattr(error, "sqlite_errorname", "") or ""
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return Locked(f"the index {path} is held by another process", "wait for it to finish, then run it again")
+    for name, number in _REFUSALS.items():
+        if code.startswith(name):
+            return files.failure(OSError(number, os.strerror(number)), path, "write the index")
+    return IndexLost(str(error))
 
 
 class Index:
@@ -68,7 +91,8 @@ class Index:
             return self._reader.execute(query, values).fetchall()
         except sqlite3.Error as error:
             self.close()
-            raise IndexLost(str(error)) from error
+            found = _failure(error, self.path)
+            raise (found if isinstance(found, Locked) else IndexLost(str(error))) from error
 
     def rows(self) -> list[Row]:
         """Every row. Raises IndexLost."""
@@ -104,7 +128,7 @@ class Index:
     ) -> None:
         """One transaction: rows put, rows dropped by (chat, session), facts noted; `anew` empties it first.
 
-        Raises IndexLost where the file is no index.
+        Raises IndexLost where the file is no index, Locked, DiskError.
         """
         self.close()
         disk.step("commit", self.path)
@@ -113,19 +137,23 @@ class Index:
             try:
                 # DELETE everywhere: one way, also on network homes; the rows can be told again from the folders.
                 connection.execute("PRAGMA synchronous = NORMAL")
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version not in (0, SCHEMA):
+                    raise IndexLost(f"schema {version}")
+                connection.execute(f"PRAGMA user_version = {SCHEMA}")
                 for statement in _CREATE.split(";"):
                     connection.execute(statement)
                 connection.execute("BEGIN IMMEDIATE")
                 if anew:
                     connection.execute("DELETE FROM session")
-                connection.executemany(_PUT, [astuple(row) for row in put])
+                connection.executemany(_PUT, [_values(row) for row in put])
                 connection.executemany("DELETE FROM session WHERE chat = ? AND session = ?", list(drop))
                 connection.executemany("INSERT OR REPLACE INTO fact VALUES (?, ?)", list(facts))
                 connection.execute("COMMIT")
             finally:
                 connection.close()
-        except sqlite3.DatabaseError as error:
-            raise IndexLost(str(error)) from error
+        except sqlite3.Error as error:
+            raise _failure(error, self.path) from error
 
     def set_aside(self, stamp: str) -> None:
         """A file that is no index is moved out of the way, not thrown away."""

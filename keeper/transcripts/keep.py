@@ -73,6 +73,7 @@ class Keeper:
         self.options = options or Options()
         self.buried = set(vault.settle_missing(now))
         self.rows: dict[tuple[str, str], Row] = {}
+        self.known: dict[tuple[str, str], list[Row]] | None = None
         self.dirty: dict[str, None] = {}
         self.family = Family(vault)
 
@@ -83,10 +84,12 @@ class Keeper:
         survey = claude.survey(profile)
         owners = self._owned_agents(survey.agents)
         new, old = [], []
-        known = {row.session for row in self.vault.rows() if row.profile == str(profile)}
+        self.known = {}
+        for row in self.vault.rows():
+            self.known.setdefault((row.profile, row.session), []).append(row)
         for session, footprint in survey.footprints.items():
             footprint.beside += owners.get(session, [])
-            if session in known:
+            if (str(profile), session) in self.known:
                 old.append((footprint, None))
             elif footprint.transcripts:
                 new.append((footprint, self._head(footprint)))
@@ -165,8 +168,10 @@ class Keeper:
 
     def _row(self, profile: str, session: str) -> Row | None:
         """The row of this session, as this run or the index has it; a host's own chat is asked for first."""
-        own = [row for (_, s), row in self.rows.items() if s == session and row.profile == profile]
-        rows = own or [row for row in self.vault.rows(session) if row.profile == profile]
+        if self.known is not None:
+            rows = self.known.get((profile, session), [])
+        else:
+            rows = [row for row in self.vault.rows(session) if row.profile == profile]
         if self.options.chat is not None:
             rows = [row for row in rows if row.chat == self.options.chat]
         rows = [row for row in rows if row.chat not in self.buried]
@@ -289,6 +294,8 @@ class Keeper:
         )  # fmt: skip
         if put != row:
             self.rows[(chat.name, session)] = put
+            if self.known is not None:
+                self.known[(str(profile), session)] = [put]
 
     def _adopt_child(self, child: Row, parent: str) -> None:
         """A fork that was kept before its parent learns whose it is."""

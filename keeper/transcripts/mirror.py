@@ -69,9 +69,7 @@ class Mirror:
             return
         if have is None:
             self._folders(label)
-        elif (seen.st_dev, seen.st_ino) == (have.st_dev, have.st_ino):
-            return
-        elif (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns) and seen.st_dev != have.st_dev:
+        elif _unchanged(seen, have):
             return
         if label.endswith(".jsonl"):
             outcome = pair.keep(self.pair(live, label), pair.Known(), self.left.get(label, []))
@@ -179,6 +177,8 @@ class Mirror:
         """Put back what live misses of the part, and give every file of it the time `now_ns` (RESTORE-2, -3)."""
         if os.path.islink(part.live):
             return
+        for live, _ in _files(part.live, part.label) if os.path.lexists(part.live) else ():
+            _touch(live, now_ns)
         for kept, label in _files(f"{self.chat.path}/{part.label}", part.label):
             live = part.live + label[len(part.label) :]
             if regular(live) is None:
@@ -188,20 +188,17 @@ class Mirror:
                 outcome = pair.keep(one, pair.Known(), self.left.get(label, []))
                 done = pair.restore(one, outcome, False, now_ns)
                 self.changed += done.action in ("restored", "folded")
-            else:
-                _touch(live, now_ns)
-        for live, _ in _files(part.live, part.label):
-            _touch(live, now_ns)
 
     def _put_back(self, kept: str, live: str, now_ns: int) -> None:
         if os.path.lexists(live):
             return  # a link, a FIFO, a folder: somebody's own
         disk.touch(kept, now_ns)
-        folder = os.path.dirname(live)
-        if not os.path.isdir(folder):
-            disk.make_shared_dir(folder)
         try:
-            disk.link(kept, live)
+            try:
+                disk.link(kept, live)
+            except FileNotFoundError:
+                disk.make_shared_dir(os.path.dirname(live))
+                disk.link(kept, live)
         except NoLinks:
             self._copy_out(kept, live, now_ns)
         except FileExistsError:
@@ -221,6 +218,13 @@ class Mirror:
         finally:
             disk.unlink(tmp)
             unnote(site, tmp)
+
+
+def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
+    """One inode, or, on two volumes, the size and time that the copy was given."""
+    if seen.st_dev == have.st_dev:
+        return seen.st_ino == have.st_ino
+    return (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns)
 
 
 def _touch(live: str, now_ns: int) -> None:

@@ -24,9 +24,6 @@ from keeper.transcripts.mirror import Mirror, Part
 from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
 from keeper.transcripts.verdict import Verdict, judge
 
-STEP_NS = 10_000_000
-"""Between the times of two chats that are put back together: Claude compares milliseconds."""
-
 
 @dataclass(frozen=True, slots=True)
 class Want:

@@ -20,7 +20,7 @@ import orjson
 
 from keeper import disk, files
 from keeper.claude import is_session
-from keeper.errors import Refused, VaultDamaged, VaultUnavailable
+from keeper.errors import DiskError, Refused, VaultDamaged, VaultUnavailable
 from keeper.settings import Settings
 from keeper.transcripts.index import Index, IndexLost, Row
 
@@ -280,13 +280,20 @@ class Vault:
         try:
             return self.index.rows() if session is None else self.index.of_session(session)
         except IndexLost:
-            if not (self.root / "chats").is_dir() or not self.reindex():
-                return []
-            return self.index.rows() if session is None else self.index.of_session(session)
+            rows = self._rows_anew() if (self.root / "chats").is_dir() else []
+            return [row for row in rows if session in (None, row.session)]
 
-    def reindex(self) -> int:
-        """Build the index from the folders: what `keeper reindex` does. Returns the count of rows."""
-        rows = [row for name in self.chat_names() for row in self._rows_of_folder(self.chat(name))]
+    def _rows_anew(self) -> list[Row]:
+        """The rows as the folders tell them; where the index cannot be written, they are told all the same."""
+        try:
+            return self.reindex()
+        except DiskError as error:
+            self.notes.append(f"the index is lost and cannot be built anew: {error.message}")
+            return self._rows_of_folders()
+
+    def reindex(self) -> list[Row]:
+        """Build the index from the folders: what `keeper reindex` does. Returns the rows."""
+        rows = self._rows_of_folders()
         facts = [("chats", self._chats_inode())]
         try:
             self.index.write(put=rows, facts=facts, anew=True)
@@ -294,7 +301,10 @@ class Vault:
             self.index.set_aside(f"{time.time_ns():x}")
             self.index.write(put=rows, facts=facts, anew=True)
         self.notes.append("the index was lost or broken and has been built anew from the folders")
-        return len(rows)
+        return rows
+
+    def _rows_of_folders(self) -> list[Row]:
+        return [row for name in self.chat_names() for row in self._rows_of_folder(self.chat(name))]
 
     def _rows_of_folder(self, chat: Chat) -> list[Row]:
         facts = self.facts(chat)
