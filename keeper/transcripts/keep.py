@@ -73,7 +73,8 @@ class Keeper:
         self.options = options or Options()
         self.buried = set(vault.settle_missing(now))
         self.rows: dict[tuple[str, str], Row] = {}
-        self.known: dict[tuple[str, str], list[Row]] | None = None
+        self.known: dict[tuple[str, str], list[Row]] = {}
+        self.all_known = False
         self.dirty: dict[str, None] = {}
         self.family = Family(vault)
 
@@ -84,9 +85,10 @@ class Keeper:
         survey = claude.survey(profile)
         owners = self._owned_agents(survey.agents)
         new, old = [], []
-        self.known = {}
-        for row in self.vault.rows():
-            self.known.setdefault((row.profile, row.session), []).append(row)
+        if not self.all_known:
+            self.all_known = True
+            for row in self.vault.rows():
+                self.known.setdefault((row.profile, row.session), []).append(row)
         for session, footprint in survey.footprints.items():
             footprint.beside += owners.get(session, [])
             if (str(profile), session) in self.known:
@@ -168,10 +170,10 @@ class Keeper:
 
     def _row(self, profile: str, session: str) -> Row | None:
         """The row of this session, as this run or the index has it; a host's own chat is asked for first."""
-        if self.known is not None:
-            rows = self.known.get((profile, session), [])
-        else:
-            rows = [row for row in self.vault.rows(session) if row.profile == profile]
+        key = (profile, session)
+        if key not in self.known and not self.all_known:
+            self.known[key] = [row for row in self.vault.rows(session) if row.profile == profile]
+        rows = self.known.get(key, [])
         if self.options.chat is not None:
             rows = [row for row in rows if row.chat == self.options.chat]
         rows = [row for row in rows if row.chat not in self.buried]
@@ -282,20 +284,23 @@ class Keeper:
         row: Row | None,
     ) -> None:  # fmt: skip
         state = row.state if row else ""
-        if outcome.verdict not in (Verdict.ABSENT, Verdict.SAME) or outcome.action != "none":
-            state = "" if outcome.action in ("linked", "relinked", "folded", "copied") else str(outcome.verdict)
+        whole = outcome.action in ("linked", "relinked", "folded", "copied")
+        if whole or (outcome.verdict is Verdict.SAME and outcome.mode == "link"):
+            state = ""
+        elif outcome.verdict not in (Verdict.ABSENT, Verdict.SAME):
+            state = str(outcome.verdict)
         inode = live_size = kept_size = 0
-        seen, kept = (regular(str(live)) if live else None), regular(chat.kept(session))
-        if seen is not None and kept is not None and seen.st_ino != kept.st_ino and outcome.size:
-            inode, live_size, kept_size = seen.st_ino, outcome.size, kept.st_size
+        kept = regular(chat.kept(session))
+        if outcome.inode and kept is not None and kept.st_ino != outcome.inode:
+            inode, live_size, kept_size = outcome.inode, outcome.size, kept.st_size
         put = Row(
             chat.name, session, str(profile), told.project, told.cwd, told.mode, state, told.head, told.born,
             row.since if row else self.now, inode, live_size, kept_size,
         )  # fmt: skip
         if put != row:
             self.rows[(chat.name, session)] = put
-            if self.known is not None:
-                self.known[(str(profile), session)] = [put]
+            others = [one for one in self.known.get((str(profile), session), []) if one.chat != chat.name]
+            self.known[(str(profile), session)] = [*others, put]
 
     def _adopt_child(self, child: Row, parent: str) -> None:
         """A fork that was kept before its parent learns whose it is."""

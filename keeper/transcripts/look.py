@@ -42,7 +42,8 @@ class Pair:
 class Outcome:
     """What was found and done. `added` counts the lines that kept gained, `waiting` inodes whose writer holds on.
 
-    `size` is how many bytes of live were looked at (0: none), so that a later keep knows what it need not read.
+    `inode` and `size` are the live inode that was looked at, and how many of its bytes are in kept (0: none), so that
+    a later keep knows what it need not read.
     """
 
     verdict: Verdict
@@ -54,6 +55,7 @@ class Outcome:
     lacks: int = 0
     waiting: int = 0
     foreign: bool = False
+    inode: int = 0
     size: int = 0
 
 
@@ -82,11 +84,13 @@ def pin(pair: Pair) -> tuple[Site, Held]:
     live, kept = regular(pair.live), regular(pair.kept)
     linked = live is not None and kept is not None and live.st_dev == kept.st_dev
     site = Site(pair.live, pair.kept, pair.swap, pair.label, linked)
-    try:
-        return site, hold(site, pair.live)
-    except NoLinks:
-        site = replace(site, linked=False)
-        return site, hold(site, pair.live)
+    if linked:
+        try:
+            return site, hold(site, pair.live)
+        except NoLinks:
+            site = replace(site, linked=False)
+    # On another volume a look needs no name: the descriptor holds the inode, and only a fold gives it one.
+    return site, Held.open(pair.live)
 
 
 class Look:
@@ -107,6 +111,7 @@ class Look:
         self.known = _union(self.kept, older)
         self.base = _union(self.known, self.held)
         self.found = judge(self.known, pinned.data, pair.main)
+        self.seen = (pinned.inode[1], len(pinned.data))
 
     def _left(self, names: list[str]) -> list[Held]:
         """What an earlier run held; the live and the kept inode themselves need no further name."""
@@ -187,14 +192,30 @@ class Look:
         """Both files' records under both names, on one inode (on another volume: the same bytes)."""
         if not swap.ours(self.pinned.fd):
             return replace(self._split(), foreign=True)
+        if not self.site.linked:
+            self._name_pin()
         merged = merge(self.base, self.pinned.data)
         for fragment in merged.torn:
             self._aside(fragment)
         held = [self.pinned, *self.held, *self._hold_kept()]
         done = swap.swap(self.site, merged.data, held, bring_back, stamp_ns)
         self._unlink_live_link()
+        self.seen = (done.placed, len(done.data))
         added = _lines(done.data) - _lines(self.kept)
         return self._end("folded" if done.placed else "absorbed", done.data, held, added, merged.variants)
+
+    def _name_pin(self) -> None:
+        """On another volume: the inode that is about to be replaced gets a name beside live first."""
+        try:
+            named = hold(self.site, self.pair.live)
+        except FileNotFoundError:
+            return  # swept since the look: its lines are in hand, and the swap meets the free name
+        if named.inode != self.pinned.inode:
+            self.base = merge(self.base, self.pinned.data).data
+            self.held.append(self.pinned)
+        else:
+            self.pinned.close()
+        self.pinned = named
 
     def _split(self) -> Outcome:
         """Kept takes the union on an inode of its own; live stays as it is, with a second link of ours to it."""
@@ -253,7 +274,8 @@ class Look:
         found = self.found
         return Outcome(
             found.verdict, action, self.mode, added, variants, found.gaps, found.lacks, waiting,
-            size=len(self.pinned.data),
+            inode=self.seen[0],
+            size=self.seen[1],
         )  # fmt: skip
 
     def abandon(self) -> None:

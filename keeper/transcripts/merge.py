@@ -207,13 +207,9 @@ class _Walk:
         self.head_at = 0
         self.beside: dict[int, list[bytes]] = {}
         self.behind: dict[int, list[bytes]] = {}
-        self.tail: list[bytes] = []
         for index in range(anchors.end):
             self._step(index, live[index])
-        for index in range(anchors.end, len(live)):
-            if anchors.what[index] != _PLAIN or not self._match(live[index]):
-                self.tail = live[index:]
-                break
+        self.tail = live[self._newer(live) :]
 
     def merged(self) -> list[bytes]:
         lines: list[bytes] = []
@@ -318,6 +314,32 @@ class _Walk:
         self.aside = None
         self.cursor = found
         return True
+
+    def _newer(self, live: list[bytes]) -> int:
+        """The index in live from which on all goes to the end of the file.
+
+        What follows live's last known record is looked for right behind that record, then behind all of kept's
+        records, where an earlier merge put it; not between, since a title that live sets again there is not the
+        old one (MERGE-6).
+        """
+        uuids, kept = self.anchors.uuids, self.kept
+        last_run = len(kept)
+        while last_run and uuids[kept[last_run - 1]] is None:
+            last_run -= 1
+        at = self.anchors.end
+        start = (self.cursor if self.aside is None else self.aside_cursor) + 1
+        stop = start
+        while at and stop < len(kept) and uuids[kept[stop]] is None:
+            stop += 1
+        for first, end in ((start, stop), (max(last_run, self.cursor + 1), len(kept))):
+            start = max(start, first)
+            while at < len(live) and self.anchors.what[at] == _PLAIN:
+                try:
+                    start = kept.index(live[at], start, end) + 1
+                except ValueError:
+                    break
+                at += 1
+        return at
 
     def _find(self, owner: int, line: bytes, cursor: int) -> int | None:
         """The first such line of that owner behind the cursor; all calls together step over each line once."""

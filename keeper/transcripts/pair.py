@@ -41,6 +41,8 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     if not left and not pair.apart:
         if (live.st_dev, live.st_ino) == (kept.st_dev, kept.st_ino):
             return Outcome(Verdict.SAME)
+        if not live.st_size:
+            return Outcome(Verdict.EMPTY)
         if (quick := _quick(pair, known, live, kept)) is not None:
             return quick
     try:
@@ -81,14 +83,14 @@ def _copy(pair: Pair) -> Outcome:
         return Outcome(Verdict.ABSENT)
     try:
         data = files.read_at(fd, 0, pair.live)
-        size = len(data)
+        inode, size = os.fstat(fd).st_ino, len(data)
         data = data[: data.rfind(b"\n") + 1]
         if not data:
             return Outcome(Verdict.WAITING, mode="copy")
         write_kept(pair, data, None, os.fstat(fd).st_mtime_ns)
     finally:
         os.close(fd)
-    return Outcome(Verdict.AHEAD, "copied", "copy", data.count(b"\n"), size=size)
+    return Outcome(Verdict.AHEAD, "copied", "copy", data.count(b"\n"), inode=inode, size=size)
 
 
 def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result) -> Outcome | None:
@@ -98,9 +100,9 @@ def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result)
     linked = regular(pair.live_link)
     if live.st_size == known.live_size:
         if linked is not None and linked.st_ino == live.st_ino:
-            return Outcome(Verdict.SAME, mode="split", size=live.st_size)
+            return Outcome(Verdict.SAME, mode="split", inode=live.st_ino, size=live.st_size)
         if linked is None and kept.st_nlink == 1:
-            return Outcome(Verdict.SAME, mode="copy", size=live.st_size)
+            return Outcome(Verdict.SAME, mode="copy", inode=live.st_ino, size=live.st_size)
     if linked is not None or live.st_size < kept.st_size:
         return None
     return _tail(pair, live.st_ino)
@@ -128,10 +130,10 @@ def _tail(pair: Pair, inode: int) -> Outcome | None:
         looked = size + len(tail)
         tail = tail[: tail.rfind(b"\n") + 1]
         if not tail:
-            return Outcome(Verdict.SAME, mode="copy", size=looked)
+            return Outcome(Verdict.SAME, mode="copy", inode=inode, size=looked)
         disk.append(pair.kept, tail)
         disk.touch(pair.kept, os.fstat(live_fd).st_mtime_ns)
-        return Outcome(Verdict.AHEAD, "copied", "copy", tail.count(b"\n"), size=looked)
+        return Outcome(Verdict.AHEAD, "copied", "copy", tail.count(b"\n"), inode=inode, size=looked)
     finally:
         os.close(live_fd)
 

@@ -179,7 +179,16 @@ class Restorer:
                 outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
         disk.sync_file(live)
         disk.sync_dir(os.path.dirname(live))
+        if outcome.mode != "link" or outcome.action in ("folded", "copied"):
+            self._tell(profile, session, place)
         return self._answer(session, place, live, outcome, mirror.changed)
+
+    def _tell(self, profile: Path, session: str, place: Place) -> None:
+        """What stands there now is what the next keep compares with."""
+        footprint = claude.survey(profile, only=session).footprints.get(session)
+        if footprint is not None:
+            self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
+            self.keeper.footprint(profile, footprint, None)
 
     def _transcript(self, mirror: Mirror, session: str, footprint: Footprint, live: str, now_ns: int) -> Outcome:
         one = mirror.pair(live, f"{session}.jsonl", main=True)

@@ -33,9 +33,9 @@ def ours(fd: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """How a swap ended: under the live name or not, with how many rounds, and what is not yet proven quiet."""
+    """How a swap ended: the inode that took the live name (0: none did), with how many rounds, and M's bytes."""
 
-    placed: bool
+    placed: int
     rounds: int
     data: bytes
 
@@ -78,7 +78,7 @@ def swap(
     return Swapped(placed, rounds, data)
 
 
-def _round(site: Site, data: bytes, held: list[Held], bring_back: bool, stamp_ns: int | None) -> bool:
+def _round(site: Site, data: bytes, held: list[Held], bring_back: bool, stamp_ns: int | None) -> int:
     """M written, durable and with a name in the vault before anything else; then under both names."""
     make_folder(site.swap)
     new = held_name(site)
@@ -110,8 +110,8 @@ def _clear(name: str) -> None:
         return
 
 
-def _place(site: Site, new: str, data: bytes, held: list[Held], bring_back: bool) -> bool:
-    """Exchange M with what stands under the live name. False where the name is gone and stays so."""
+def _place(site: Site, new: str, data: bytes, held: list[Held], bring_back: bool) -> int:
+    """Exchange M with what stands under the live name; its inode, or 0 where the name is gone and stays so."""
     while True:
         tmp = beside_name(site)
         note(site, tmp)
@@ -121,29 +121,30 @@ def _place(site: Site, new: str, data: bytes, held: list[Held], bring_back: bool
             else:
                 disk.write_new(tmp, [data], like=held[0].fd if held else None)
                 disk.touch(tmp, os.stat(new).st_mtime_ns)
+            mine = os.lstat(tmp).st_ino
         except FileNotFoundError:
             unnote(site, tmp)  # the project's folder went too
             if not bring_back:
-                return False
+                return 0
             disk.make_shared_dir(os.path.dirname(site.live))
             continue
         try:
             _exchange(site, tmp, held)
-            return True
+            return mine
         except FileNotFoundError:
             if not bring_back:
                 disk.unlink(tmp)
                 unnote(site, tmp)
-                return False
+                return 0
         except DiskError:
-            if os.path.lexists(tmp) and os.stat(new).st_ino == os.lstat(tmp).st_ino:
+            if os.path.lexists(tmp) and os.lstat(tmp).st_ino == mine:
                 disk.unlink(tmp)
                 unnote(site, tmp)
             raise
         try:
             disk.move(tmp, site.live)
             unnote(site, tmp)
-            return True
+            return mine
         except FileExistsError:
             disk.unlink(tmp)
             unnote(site, tmp)
