@@ -18,7 +18,6 @@ from keeper.errors import Refused
 
 _SESSION = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _AGENT = re.compile(r"agent-[A-Za-z0-9_-]{1,128}\.(jsonl|meta\.json)")
-_SUPERSEDED = re.compile(r"(?P<session>.{36})\.jsonl\.superseded-\d+")
 _FOLDER_UNITS = 200
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -26,7 +25,6 @@ NEW_ID_ON_RESUME = (1, 0, 117)
 """The last version whose every resume writes a new id with the history copied under new uuids (FIT-2)."""
 FULL_LONG_NAMES = (2, 1, 45)
 """The last version seen that names the folder of a long path in full; the hashed name is seen from 2.1.50 (FIT-3)."""
-OWN_FILES = (".jsonl", ".live")
 
 
 def is_session(text: str) -> bool:
@@ -215,12 +213,6 @@ def resume_command(session: str, cwd: str | None, profile: Path, default_profile
     if profile != default_profile:
         words.append(f"CLAUDE_CONFIG_DIR={shlex.quote(str(profile))}")
     return " ".join([*words, "claude --resume", session])
-
-
-def superseded(name: str) -> str | None:
-    """The session whose file Claude set aside under this name when it moved another one there."""
-    match = _SUPERSEDED.fullmatch(name)
-    return match["session"] if match and is_session(match["session"]) else None
 
 
 def newest_version(versions: Iterable[str | None]) -> tuple[int, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
 
 from keeper.cli import out
+from keeper.doors.cli_version import installed_version
 from keeper.errors import Usage
 from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
@@ -41,7 +42,9 @@ def restore(
     if (through or repaired) and len(sessions) != 1:
         raise Usage("--through and --repaired go with one session", "name the session")
     vault = out.open_vault()
-    want = Want(profile.absolute() if profile else None, str(cwd.absolute()) if cwd else None, full, dry_run, _cli(cwd))
+    want = Want(
+        profile.absolute() if profile else None, str(cwd.absolute()) if cwd else None, full, dry_run, installed_version
+    )
     if everything:
         return _all(vault, want, as_json)
     restorer = Restorer(vault, time.time_ns(), want)
@@ -55,15 +58,6 @@ def restore(
         for answer in answers:
             _say(answer)
     return 0
-
-
-def _cli(cwd: Path | None) -> str:
-    """The version of the CLI that will resume, asked only where the folder's name depends on it (FIT-3)."""
-    if cwd is None or len(str(cwd)) <= 150:
-        return ""
-    from keeper.doors.cli_version import installed_version
-
-    return installed_version()
 
 
 def _say(answer: Restored) -> None:
@@ -81,7 +75,7 @@ def _all(vault: Vault, want: Want, as_json: bool) -> int:
     rows = [row for row in vault.rows() if want.profile is None or row.profile == str(want.profile)]
     if want.cwd is not None:
         rows = [row for row in rows if row.cwd == want.cwd]
-    restorer = Restorer(vault, time.time_ns(), Want(want.profile, None, want.full, want.dry_run))
+    restorer = Restorer(vault, time.time_ns(), replace(want, cwd=None))
     with out.progress("restoring") as progress:
         answers = restore_all(restorer, rows, progress)
     failed = [answer for answer in answers if answer.error]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 
 ASK_S = 10
 
 
 def installed_version() -> str:
     """The version of the `claude` on PATH, "" where there is none or it does not say within 10 s."""
+    import shutil
+    import subprocess  # both only where a long path asks: the fast doors pay for every import
+
     program = shutil.which("claude")
     if program is None:
         return ""

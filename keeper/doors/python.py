@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from keeper import settings
+from keeper.doors.cli_version import installed_version
 from keeper.transcripts.keep import Kept, Options
 from keeper.transcripts.keep import keep_session as _keep_session
 from keeper.transcripts.restore import Restored, Restorer, Want
@@ -49,5 +50,10 @@ def restore(
     """
     values = settings.load(os.environ if environ is None else environ)
     vault = Vault.open(values, make=False)
-    want = Want(Path(profile) if profile is not None else None, str(cwd) if cwd is not None else None, full)
+    want = Want(
+        Path(profile) if profile is not None else None,
+        str(cwd) if cwd is not None else None,
+        full,
+        cli=installed_version,
+    )
     return Restorer(vault, time.time_ns(), want).session(session)

@@ -15,6 +15,7 @@ from keeper.claude import Footprint
 from keeper.transcripts.copies import repaired, through
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.restore import Restorer
+from keeper.transcripts.vault import Facts, SessionFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,12 @@ def write_copy(restorer: Restorer, session: str, copy: str, record: str | None) 
     kept = keeper.footprint(profile, Footprint(copy, [Path(live)]), None)
     keeper.finish()
     chat = vault.chat(kept.chat if kept is not None else copy)
-    facts = vault.facts(chat)
-    if facts is not None and copy in facts.sessions:
+    with vault.lock(chat.name):
+        facts = vault.facts(chat)
+        if facts is None or copy not in facts.sessions:
+            facts = Facts(chat.name, source.profile).with_session(
+                copy, SessionFacts(source.project, source.cwd, "link")
+            )
         told = replace(facts.sessions[copy], forked_from=session, cwd=source.cwd or facts.sessions[copy].cwd)
         vault.write_facts(chat, facts.with_session(copy, told), sync=True)
         for line in made.set_apart:

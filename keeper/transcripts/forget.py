@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from keeper import disk
+from keeper import claude, disk
 from keeper.errors import NotKept, Refused
 from keeper.transcripts.index import Row
 from keeper.transcripts.vault import Vault
@@ -48,6 +48,11 @@ def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgot
         sessions = {row.session: row.profile for row in rows}
         if facts is not None:
             sessions |= dict.fromkeys(facts.sessions, facts.profile)
+        for session in _sessions_in(chat.path):
+            if session not in sessions:
+                # Whose it was is told nowhere any more: it is forgotten in the profile that has it, or in the first.
+                profiles = vault.settings.profiles
+                sessions[session] = str(next((p for p in profiles if claude.places(p, session)), profiles[0]))
         for session, profile in sessions.items():
             vault.bury(name, session, profile, "forget", now)
         size = _size(chat.path)
@@ -56,6 +61,14 @@ def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgot
         vault.index.write(drop=[(name, session) for session in sessions])
     profile = next(iter(sessions.values()), "")
     return Forgotten(name, profile, tuple(sessions), size)
+
+
+def _sessions_in(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return [name[:-6] for name in names if name.endswith(".jsonl") and claude.is_session(name[:-6])]
 
 
 def _size(folder: str) -> int:

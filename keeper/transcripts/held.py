@@ -37,13 +37,17 @@ class Site:
 
 @dataclass(slots=True)
 class Held:
-    """An inode that has a name of ours and is read through one descriptor. `data` is what was read so far."""
+    """An inode that has a name of ours and is read through one descriptor. `data` is what was read so far.
+
+    `owed`: lines of it stand in no kept file yet, so its name stays, quiet or not.
+    """
 
     path: str
     fd: int
     data: bytes
     inode: tuple[int, int]
     quiet: bool = False
+    owed: bool = False
 
     @classmethod
     def open(cls, path: str) -> Held:
@@ -190,7 +194,7 @@ def release(site: Site, held: Sequence[Held], data: bytes, put_aside: Callable[[
     """
     waiting = 0
     for one in held:
-        if not one.quiet:
+        if one.owed or not one.quiet:
             one.close()
             waiting += 1
             continue

@@ -55,7 +55,6 @@ _COLUMNS = tuple(column.name for column in fields(Row))
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS session ({", ".join(_COLUMNS)}, PRIMARY KEY (chat, session)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS session_by_id ON session (session);
-CREATE INDEX IF NOT EXISTS session_by_head ON session (head);
 CREATE TABLE IF NOT EXISTS fact (name PRIMARY KEY, value) WITHOUT ROWID;
 """
 _values = attrgetter(*_COLUMNS)
@@ -100,19 +99,8 @@ class Index:
 
     def of_session(self, session: str) -> list[Row]:
         """The rows of a session, in whichever chats it is kept. Raises IndexLost."""
-        return self._where("session", session)
-
-    def of_chat(self, chat: str) -> list[Row]:
-        """The rows of a chat. Raises IndexLost."""
-        return self._where("chat", chat)
-
-    def of_head(self, head: str) -> list[Row]:
-        """The sessions that begin with this record: a conversation and its forks. Raises IndexLost."""
-        return self._where("head", head) if head else []
-
-    def _where(self, column: str, value: str) -> list[Row]:
-        query = f"SELECT {', '.join(_COLUMNS)} FROM session WHERE {column} = ?"
-        return [Row(*row) for row in self._read(query, (value,))]  # type: ignore[arg-type]
+        query = f"SELECT {', '.join(_COLUMNS)} FROM session WHERE session = ?"
+        return [Row(*row) for row in self._read(query, (session,))]  # type: ignore[arg-type]
 
     def fact(self, name: str) -> str | None:
         """A fact about the vault as a whole, None where none is noted. Raises IndexLost."""

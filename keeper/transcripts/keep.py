@@ -16,7 +16,7 @@ from blake3 import blake3
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import ChatGone, KeeperError, NotKept
+from keeper.errors import ChatGone, DiskError, KeeperError, NotKept
 from keeper.transcripts import pair
 from keeper.transcripts.head import Head, read_head, session_named
 from keeper.transcripts.held import leftovers
@@ -76,6 +76,7 @@ class Keeper:
         self.known: dict[tuple[str, str], list[Row]] = {}
         self.all_known = False
         self.dirty: dict[str, None] = {}
+        self.children: list[tuple[Row, str]] = []
         self.family = Family(vault)
 
     # ------------------------------------------------------------------ many, one
@@ -204,7 +205,7 @@ class Keeper:
         for part in parts(footprint, chat.name):
             mirror.keep(part)
         mirror.seen.add(f"{session}.jsonl")
-        if mirror.left:
+        if mirror.left or outcome.mode == "split":
             mirror.absorb_rest()
         self.dirty.update(dict.fromkeys(mirror.dirty))
         told = self._tell(profile, footprint, chat, facts, head, outcome, row)
@@ -266,8 +267,7 @@ class Keeper:
                 live.parent.name if live else "", head.cwd, outcome.mode, head.born, head.head,
                 forked_from=parent, continues=head.named,
             )  # fmt: skip
-            for child in children:
-                self._adopt_child(child, session)
+            self.children += [(child, session) for child in children]
         elif outcome.verdict is not Verdict.ABSENT:
             mode = outcome.mode if outcome.action != "none" or outcome.mode != "link" else told.mode
             told = replace(told, mode=mode, project=live.parent.name if live else told.project)
@@ -305,11 +305,13 @@ class Keeper:
     def _adopt_child(self, child: Row, parent: str) -> None:
         """A fork that was kept before its parent learns whose it is."""
         chat = self.vault.chat(child.chat)
-        facts = self.vault.facts(chat)
-        told = facts.sessions.get(child.session) if facts else None
-        if facts is None or told is None or told.forked_from is not None:
-            return
-        self.vault.write_facts(chat, facts.with_session(child.session, replace(told, forked_from=parent)), sync=False)
+        with self.vault.lock(chat.name):
+            facts = self.vault.facts(chat)
+            told = facts.sessions.get(child.session) if facts else None
+            if facts is None or told is None or told.forked_from is not None:
+                return
+            told = replace(told, forked_from=parent)
+            self.vault.write_facts(chat, facts.with_session(child.session, told), sync=False)
         self.dirty.update({chat.facts_file: None, chat.path: None})
 
     def _warnings(self, footprint: Footprint, outcome: Outcome) -> tuple[str, ...]:
@@ -331,6 +333,9 @@ class Keeper:
 
     def finish(self) -> None:
         """Make durable what this run covers, then write the rows: the folder is durable before the row."""
+        for child, parent in self.children:
+            self._adopt_child(child, parent)
+        self.children.clear()
         if len(self.dirty) > MANY_SYNCS:
             disk.sync_volume(self.vault.root)
         else:
@@ -347,10 +352,14 @@ class Keeper:
             return
         rows, self.rows = list(self.rows.values()), {}
         try:
-            self.vault.index.write(put=rows)
-        except IndexLost:
-            self.vault.reindex()
-            self.vault.index.write(put=rows)
+            try:
+                self.vault.index.write(put=rows)
+            except IndexLost:
+                self.vault.reindex()
+                self.vault.index.write(put=rows)
+        except (DiskError, IndexLost) as error:
+            # All is kept and durable; the rows can be told again from the folders.
+            self.vault.notes.append(f"kept, but the index could not be written: {error}")
 
 
 def parts(footprint: Footprint, chat: str) -> list[Part]:

@@ -174,6 +174,7 @@ class Look:
                 write_kept(self.pair, data, None, os.fstat(self.pinned.fd).st_mtime_ns)
             return self._end("copied" if data != self.kept else "none", data, self.held, added)
         if self.kept_inode == self.pinned.inode:
+            self._unlink_live_link()
             return self._end("none", data, self.held)
         held = [*self.held, *self._hold_kept()]
         disk.replace(self.pinned.path, self.pair.kept)
@@ -242,6 +243,8 @@ class Look:
         """Up to 1.0.117 every resume copies the history under new uuids: never folded, each version kept whole."""
         live = _whole(self.pinned.data)
         label = os.path.basename(self.pair.kept)
+        for one in self.held:
+            self.pair.put_aside(label, one.data)
         if _lines(live) < _lines(self.kept):
             self.pair.put_aside(label, live)
             return self._end("none", self.kept, self.held)
@@ -313,12 +316,20 @@ def absorb(pair: Pair, left: list[str]) -> Outcome:
     """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
     held = [Held.open(path) for path in left]
+    if regular(pair.live_link) is not None:
+        held.append(hold(site, pair.live_link))
     kept = files.read(pair.kept)
     data = _union(kept, held)
     for one in held:
         one.quiet = quiet_now(one)
     added = _lines(data) - _lines(kept)
     if added:
+        old = hold(site, pair.kept)  # a writer may hold it still, though its live name is gone
+        if old.data != kept:
+            old.owed = True
         write_kept(pair, data, held[0].fd, os.fstat(held[0].fd).st_mtime_ns)
+        held.append(old)
+        old.quiet = quiet_now(old)
+    disk.unlink(pair.live_link)
     waiting = release(site, held, data, pair.put_aside)
     return Outcome(Verdict.ABSENT, "absorbed" if added else "none", added=added, waiting=waiting)

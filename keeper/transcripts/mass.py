@@ -19,11 +19,8 @@ from keeper.transcripts.held import leftovers
 from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
 from keeper.transcripts.mirror import Mirror
-from keeper.transcripts.restore import Place, Restored, Restorer
+from keeper.transcripts.restore import STEP_NS, Place, Restored, Restorer
 from keeper.transcripts.vault import Facts, SessionFacts
-
-STEP_NS = 10_000_000
-"""Between the times of two chats of one project; Claude compares milliseconds."""
 
 Progress = Callable[[int, int], None]
 
@@ -37,7 +34,7 @@ def restore_all(restorer: Restorer, rows: Iterable[Row], progress: Progress | No
     total = sum(map(len, by_profile.values()))
     for profile, own in by_profile.items():
         answers += _Mass(restorer, Path(profile)).restore(own, len(answers), total, progress)
-    restorer.keeper.finish()
+    restorer.finish()
     return answers
 
 
@@ -106,14 +103,16 @@ class _Mass:
         live = f"{self.profile}/projects/{row.project or '-'}/{row.session}.jsonl"
         with self.vault.lock(chat.name):
             kept = chat.kept(row.session)
-            if regular(kept) is None:
+            seen = regular(kept)
+            if seen is None:
                 return _answer(row, live, "absent", "none", 0, self.restorer)
             disk.touch(kept, stamp_ns)
             folder = os.path.dirname(live)
             if folder not in self.folders:
                 disk.make_shared_dir(folder)
                 self.folders.add(folder)
-            linked = self._link(kept, live)
+            plain = not os.path.lexists(chat.live_link(f"{row.session}.jsonl")) and _ends_well(kept)
+            linked = plain and self._link(kept, live)
             if linked:
                 mirror = Mirror(self.vault, chat, leftovers(chat.swap))
                 self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
@@ -134,6 +133,16 @@ class _Mass:
         facts = self.vault.facts(chat) or Facts(chat.name, row.profile)
         told = facts.sessions.get(row.session) or _told(row)
         return self.restorer.restore(row.session, Place(chat, facts.with_session(row.session, told), told), stamp_ns)
+
+
+def _ends_well(kept: str) -> bool:
+    """Whether the last line is finished; one that is not wants the proper way (CLIs up to 2.1.296 glue to it)."""
+    fd = files.open_read(kept)
+    try:
+        size = os.fstat(fd).st_size
+        return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+    finally:
+        os.close(fd)
 
 
 def _told(row: Row) -> SessionFacts:

@@ -329,6 +329,7 @@ class _Walk:
         at = self.anchors.end
         start = (self.cursor if self.aside is None else self.aside_cursor) + 1
         stop = start
+        # Without a known record of its own live is newer than all of kept: only an earlier merge's tail is known.
         while at and stop < len(kept) and uuids[kept[stop]] is None:
             stop += 1
         for first, end in ((start, stop), (max(last_run, self.cursor + 1), len(kept))):

@@ -54,10 +54,10 @@ class Mirror:
 
     def absorb_rest(self) -> None:
         """What an earlier run held of files that are gone from the profile goes into their kept ones."""
-        for label, left in self.left.items():
+        for label in {*self.left, *self.chat.linked_labels()}:
             kept = f"{self.chat.path}/{label}"
             if label and label not in self.seen and regular(kept) is not None:
-                outcome = absorb(self.pair("", label), left)
+                outcome = absorb(self.pair("", label), self.left.get(label, []))
                 self.waiting += outcome.waiting
                 if outcome.added:
                     self._gained(kept)
@@ -70,6 +70,7 @@ class Mirror:
         if have is None:
             self._folders(label)
         elif _unchanged(seen, have):
+            self.dirty.append(kept)  # what Claude appended through the link is made durable with the rest (KEEP-2)
             return
         if label.endswith(".jsonl"):
             outcome = pair.keep(self.pair(live, label), pair.Known(), self.left.get(label, []))
@@ -181,17 +182,15 @@ class Mirror:
             _touch(live, now_ns)
         for kept, label in _files(f"{self.chat.path}/{part.label}", part.label):
             live = part.live + label[len(part.label) :]
-            if regular(live) is None:
-                self._put_back(kept, live, now_ns)
-            elif label.endswith(".jsonl"):
+            if label.endswith(".jsonl") and not _occupied(live):
                 one = self.pair(live, label)
                 outcome = pair.keep(one, pair.Known(), self.left.get(label, []))
                 done = pair.restore(one, outcome, False, now_ns)
                 self.changed += done.action in ("restored", "folded")
+            elif not os.path.lexists(live):
+                self._put_back(kept, live, now_ns)
 
     def _put_back(self, kept: str, live: str, now_ns: int) -> None:
-        if os.path.lexists(live):
-            return  # a link, a FIFO, a folder: somebody's own
         disk.touch(kept, now_ns)
         try:
             try:
@@ -225,6 +224,11 @@ def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
     if seen.st_dev == have.st_dev:
         return seen.st_ino == have.st_ino
     return (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns)
+
+
+def _occupied(live: str) -> bool:
+    """Whether a link, a FIFO, a folder stands under the name: somebody's own, never written over."""
+    return os.path.lexists(live) and regular(live) is None
 
 
 def _touch(live: str, now_ns: int) -> None:

@@ -34,11 +34,14 @@ class Known:
 def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     """Bring live's records into kept. `left` are names that an earlier run held for this pair (`held.leftovers`)."""
     live, kept = regular(pair.live), regular(pair.kept)
+    link = regular(pair.live_link)
     if live is None:
-        return absorb(pair, left) if left and kept else Outcome(Verdict.ABSENT)
+        return absorb(pair, left) if (left or link) and kept else Outcome(Verdict.ABSENT)
     if kept is None:
         return _first(pair)
-    if not left and not pair.apart:
+    # A second link to another inode than live's is an earlier live file, whose last lines were perhaps never taken.
+    older = link is not None and link.st_ino != live.st_ino
+    if not left and not older and not pair.apart:
         if (live.st_dev, live.st_ino) == (kept.st_dev, kept.st_ino):
             return Outcome(Verdict.SAME)
         if not live.st_size:
@@ -48,7 +51,7 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     try:
         site, pinned = pin(pair)
     except FileNotFoundError:
-        return absorb(pair, left) if left else Outcome(Verdict.ABSENT)
+        return absorb(pair, left) if left or link else Outcome(Verdict.ABSENT)
     return _carry_out(Look(pair, site, pinned, left))
 
 
@@ -145,13 +148,17 @@ def restore(pair: Pair, outcome: Outcome, full: bool, now_ns: int) -> Outcome:
     """
     for _ in range(LOOKS):
         if regular(pair.live) is None:
-            if (done := _put_back(pair, outcome, now_ns)) is not None:
-                return done
-            outcome = keep(pair, Known(), [])
+            back = _put_back(pair, outcome, now_ns)
+            if back is None:
+                outcome = keep(pair, Known(), [])
+            elif not torn(pair.live):
+                return back
+            else:
+                outcome = replace(_fold(pair, back, now_ns), action="restored")
             continue
         wanted = outcome.verdict in FOLDED_BY_RESTORE or (full and outcome.verdict in SPLIT_BY_KEEP)
-        wanted = wanted and outcome.action != "folded"
-        if (wanted or (outcome.verdict is not Verdict.UNMERGEABLE and _torn(pair))) and not outcome.foreign:
+        wanted = wanted and outcome.action not in ("folded", "restored")
+        if (wanted or (outcome.verdict is not Verdict.UNMERGEABLE and torn(pair.live))) and not outcome.foreign:
             outcome = _fold(pair, outcome, now_ns)
         try:
             disk.touch(pair.live, now_ns)
@@ -204,10 +211,10 @@ def _fold(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome:
         raise
 
 
-def _torn(pair: Pair) -> bool:
+def torn(live: str) -> bool:
     """Whether live ends in an unfinished line that nobody is writing (CLIs up to 2.1.296 glue the next one to it)."""
     try:
-        fd = files.open_read(pair.live)
+        fd = files.open_read(live)
     except FileNotFoundError:
         return False
     try:

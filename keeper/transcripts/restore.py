@@ -8,6 +8,7 @@ times of all that a sweep looks at are now, and that an order of times among cha
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,23 +18,27 @@ from keeper.errors import NotKept, Refused
 from keeper.transcripts import pair
 from keeper.transcripts.head import resumable
 from keeper.transcripts.held import leftovers, make_folder, token
-from keeper.transcripts.keep import Keeper, parts
+from keeper.transcripts.keep import Keeper, Kept, parts
 from keeper.transcripts.look import Outcome, regular
 from keeper.transcripts.merge import merge
 from keeper.transcripts.mirror import Mirror, Part
 from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
-from keeper.transcripts.verdict import Verdict, judge
+from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict, judge
+
+STEP_NS = 10_000_000
+"""Between the times of two chats that are put back together: Claude compares milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What is asked of a restore. `cwd` is where the resume will be started, `cli` that CLI's version ("" unknown)."""
+    """What is asked of a restore. `cwd` is where the resume will be started, `cli` tells that CLI's version ("" unknown)
+    and is called only where the folder's name depends on it (FIT-3)."""
 
     profile: Path | None = None
     cwd: str | None = None
     full: bool = False
     dry_run: bool = False
-    cli: str = ""
+    cli: Callable[[], str] = str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,19 @@ class Restorer:
         self.vault = vault
         self.now_ns = now_ns
         self.want = want
-        self.keeper = Keeper(vault, now_ns / 1e9)
+        self._keeper: Keeper | None = None
+
+    @property
+    def keeper(self) -> Keeper:
+        """The run of keeps that goes with this one, begun when first needed: a dry run writes nothing."""
+        if self._keeper is None:
+            self._keeper = Keeper(self.vault, self.now_ns / 1e9)
+        return self._keeper
+
+    def finish(self) -> None:
+        """Make durable what was kept on the way, and write its rows."""
+        if self._keeper is not None:
+            self._keeper.finish()
 
     # ------------------------------------------------------------------ one session
 
@@ -88,9 +105,9 @@ class Restorer:
         also = [s for s, told in place.facts.sessions.items() if told.continues == session and s != session]
         also += [place.told.continues] if place.told.continues in place.facts.sessions else []
         for other in also:
-            self.restore(other, seen_from(place, other), self.now_ns)
+            self.restore(other, seen_from(place, other), self.now_ns - STEP_NS)
         answer = self.restore(session, place, self.now_ns)
-        self.keeper.finish()
+        self.finish()
         return replace(answer, also=tuple(also))
 
     def _places(self, session: str) -> list[Place]:
@@ -168,15 +185,22 @@ class Restorer:
         live = self._live(profile, footprint, place)
         if self.want.dry_run:
             return self._plan(session, place, footprint, live)
+        first: Kept | None = None
         if footprint.transcripts:
             self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
-            self.keeper.footprint(profile, footprint, None)
+            first = self.keeper.footprint(profile, footprint, None)
         with self.vault.lock(place.chat.name):
             mirror = Mirror(self.vault, place.chat, leftovers(place.chat.swap))
             outcome = self._transcript(mirror, session, footprint, live, now_ns)
             self.others(mirror, profile, session, footprint, live, now_ns)
             if regular(live) is None:  # a sweep that had judged it by its old time was under way
                 outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
+        if first is not None and outcome.verdict is Verdict.SAME and outcome.action == "none":
+            # What was found is what the keep before found, and where it folded that is the deed.
+            outcome = replace(
+                outcome, verdict=Verdict(first.verdict), gaps=first.gaps, lacks=first.lacks,
+                action=first.action if first.action == "folded" else "none",
+            )  # fmt: skip
         disk.sync_file(live)
         disk.sync_dir(os.path.dirname(live))
         if outcome.mode != "link" or outcome.action in ("folded", "copied"):
@@ -215,9 +239,8 @@ class Restorer:
         cwd = cwd or place.told.cwd
         folder = place.told.project if not self.want.cwd else ""
         names = claude.folder_names(cwd) if cwd else ()
-        if len(names) > 1 and self.want.cli:
-            full = claude.version_of(self.want.cli) <= claude.FULL_LONG_NAMES
-            folder = names[1] if full else names[0]
+        if len(names) > 1 and (version := claude.version_of(self.want.cli())):
+            folder = names[1] if version <= claude.FULL_LONG_NAMES else names[0]
         if not folder:
             there = [n for n in names if (profile / "projects" / n).is_dir()]
             folder = (there or list(names) or ["-"])[0]
@@ -251,9 +274,9 @@ class Restorer:
         if regular(live) is None:
             return self._answer(session, place, live, Outcome(Verdict.ABSENT, "would restore"), 0)
         found = judge(files.read(place.chat.kept(session)), files.read(live))
-        action = {Verdict.ABSENT: "would restore"}.get(found.verdict, "none")
-        if found.verdict in (Verdict.EMPTY, Verdict.WAITING, Verdict.PARTIAL, Verdict.BEHIND):
-            action = "would fold"
+        folds = found.verdict in FOLDED_BY_RESTORE or (self.want.full and found.verdict in SPLIT_BY_KEEP)
+        torn = found.verdict is not Verdict.UNMERGEABLE and pair.torn(live)
+        action = "would fold" if folds or torn else "none"
         return self._answer(
             session, place, live, Outcome(found.verdict, action, gaps=found.gaps, lacks=found.lacks), 0
         )  # fmt: skip
@@ -270,7 +293,13 @@ class Restorer:
             warnings.append(f"its directory {cwd} is gone: make it again, or restore with --cwd")
         for uuid in outcome.gaps:
             warnings.append(f"the parent record {uuid} is in no file: CLIs up to 2.1.85 load only what follows it")
-        if outcome.lacks and outcome.verdict is not Verdict.TRIMMED and outcome.action == "none":
+        if outcome.lacks and outcome.verdict is Verdict.DIVERGED:
+            warnings.append(
+                f"kept holds another branch, {outcome.lacks} records that the live file has not and a resume will not "
+                f"read: `keeper show {session}` lists them, `keeper restore {session} --through RECORD` gives that "
+                "branch under a new id"
+            )
+        elif outcome.lacks and outcome.verdict is Verdict.THINNED and outcome.action == "none":
             warnings.append(f"kept holds {outcome.lacks} records that the live file has not; --full folds them in")
         resume = claude.resume_command(session, cwd, profile, self.vault.settings.default_profile)
         return Restored(

@@ -64,12 +64,15 @@ def swap(
             break
         if rounds >= ROUNDS:
             for one in held:
-                one.quiet = False
+                one.owed = True
             break
         data = found
         if placed:
             # M may have been written to since: it is the next to come out, so it is held like the one before.
-            fresh = hold(site, site.kept if site.linked else site.live)
+            try:
+                fresh = hold(site, site.kept if site.linked else site.live)
+            except FileNotFoundError:
+                continue  # on another volume, and swept: the next round puts what is in hand into kept alone
             held.append(fresh)
             data = merge(data, fresh.data).data
     disk.sync_dir(os.path.dirname(site.kept))
@@ -131,6 +134,8 @@ def _place(site: Site, new: str, data: bytes, held: list[Held], bring_back: bool
         try:
             _exchange(site, tmp, held)
             return mine
+        except FileExistsError:
+            continue
         except FileNotFoundError:
             if not bring_back:
                 disk.unlink(tmp)
@@ -167,18 +172,23 @@ def _exchange(site: Site, tmp: str, held: list[Held]) -> None:
 
 
 def _exchange_in_two_steps(site: Site, tmp: str, held: list[Held]) -> None:
-    """Without an exchange on the volume: live steps aside, M takes the free name or is folded again."""
+    """Without an exchange on the volume: live steps aside, and M takes the free name.
+
+    FileExistsError where somebody took the name between the two steps: what stepped aside is held, M is put again.
+    """
     out = held_name(site) if site.linked else beside_name(site)
     if not site.linked:
         note(site, out)
     disk.replace(site.live, out)
+    seen = os.lstat(out)
+    _take_out(site, out, (seen.st_dev, seen.st_ino), held)
     try:
         disk.move(tmp, site.live)
     except FileExistsError:
         disk.unlink(tmp)
-    unnote(site, tmp)
-    seen = os.lstat(out)
-    _take_out(site, out, (seen.st_dev, seen.st_ino), held)
+        raise
+    finally:
+        unnote(site, tmp)
 
 
 def _take_out(site: Site, name: str, inode: tuple[int, int], held: list[Held]) -> None:

@@ -14,7 +14,7 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import orjson
 
@@ -74,19 +74,18 @@ class Chat:
         """Mode split: the second link to the live inode of the file kept under this label (its path in the chat)."""
         return f"{self.path}/{quote(label.removesuffix('.jsonl'), safe='')}.live"
 
-    def companion(self, session: str) -> str:
-        """The kept companion folder."""
-        return f"{self.path}/{session}"
+    def linked_labels(self) -> list[str]:
+        """The labels of which a second link to a live inode stands here."""
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return []
+        return [f"{unquote(name[:-5])}.jsonl" for name in names if name.endswith(".live")]
 
     @property
     def facts_file(self) -> str:
         """`chat.json`."""
         return f"{self.path}/chat.json"
-
-    @property
-    def extras(self) -> str:
-        """The session-keyed files from elsewhere in the profile."""
-        return f"{self.path}/extras"
 
     @property
     def swap(self) -> str:
@@ -140,7 +139,10 @@ class Vault:
             version = files.read(root / "VERSION").decode() if (root / "VERSION").exists() else VERSION
             if version != VERSION:
                 raise VaultDamaged(f"the vault {root} is of version {version.strip()}", "use the keeper that made it")
-            if _known_id(known) != identity:
+            noted = _known_id(known)
+            if noted not in ("", identity):
+                vault.notes.append(f"another vault than before stands at {root}: its chats are taken as they are")
+            if noted != identity:
                 disk.ensure_dir(settings.state_home)
                 disk.write_file(known, f"{identity}\n{root}\n".encode())
             return vault
@@ -334,7 +336,10 @@ class Vault:
             return []
         gone = self.missing()
         inode = self._chats_inode()
-        moved = self.index.fact("chats") not in (None, inode)
+        try:
+            moved = self.index.fact("chats") not in (None, inode)
+        except IndexLost:
+            return []  # noted where the rows were asked for; nothing is forgotten on an index that tells nothing
         if not gone and not moved:
             return []
         chats = {row.chat for row in gone}

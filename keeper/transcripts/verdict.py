@@ -102,18 +102,22 @@ def _judge_lines(kept_lines: list[bytes], live_lines: list[bytes], main: bool) -
         return as_(Verdict.BEHIND)
     if newest is not None and newest not in live.order:
         return as_(Verdict.BEHIND)
+    # Once kept has the union, live has no news: a branch that live lacks still ends in a leaf that live lacks.
+    if kept.leaves() & set(lacks):
+        return as_(Verdict.DIVERGED)
     return as_(Verdict.THINNED)
 
 
 def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:
     """Whether all that live lacks of kept lies before live's own last compact boundary (Claude's own trimming).
 
-    Where kept does not know the boundary yet, the boundary is newer than all of kept.
+    Where kept does not know the boundary yet, the boundary is newer than all of kept; then the conversation's first
+    record must be gone too, since Claude's trimming takes from the beginning.
     """
     assert live.boundary is not None
     place = kept.places.get(live.boundary)
     if place is None:
-        return True
+        return next(iter(kept.order), None) not in live.order
     return is_subsequence(kept_lines[place:], live_lines)
 
 
@@ -153,6 +157,10 @@ class _Chain:
         # A file says its version in most records; the last one is of the CLI that wrote last.
         told = newest_version([version])
         return cls(order, places, talk, boundary, bool(told) and told <= NEW_ID_ON_RESUME)
+
+    def leaves(self) -> set[str]:
+        """The prompts and answers that no record of the chain hangs on."""
+        return set(self.talk) - {parent for parent in self.order.values() if parent is not None}
 
     def hanging(self, kept: _Chain) -> list[str]:
         """The parents that this file lost: named by a record of its chain, not in it, in order, each once.
