@@ -191,7 +191,8 @@ class _Walk:
         self.anchors = anchors
         self.first: dict[tuple[int, bytes], int] = {}
         self.again: dict[int, int] = {}
-        self._index()
+        if anchors.end:
+            self._index()
 
         self.visited: set[int] = set()
         self.placed: set[bytes] = set()

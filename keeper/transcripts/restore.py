@@ -31,8 +31,8 @@ STEP_NS = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What is asked of a restore. `cwd` is where the resume will be started, `cli` tells that CLI's version ("" unknown)
-    and is called only where the folder's name depends on it (FIT-3)."""
+    """What is asked of a restore. `cwd` is where the resume will be started, `cli` tells that CLI's version and
+    is called only where the folder's name depends on it (FIT-3)."""
 
     profile: Path | None = None
     cwd: str | None = None
