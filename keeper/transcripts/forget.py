@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from keeper import claude, disk
 from keeper.errors import NotKept, Refused
-from keeper.transcripts.index import Row
-from keeper.transcripts.vault import Vault
+from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.vault import Chat, Vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,33 @@ def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgot
         for session, profile in sessions.items():
             vault.bury(name, session, profile, "forget", now)
         size = _size(chat.path)
-        disk.remove_tree(chat.path)
-        disk.sync_dir(os.path.dirname(chat.path))
-        vault.index.write(drop=[(name, session) for session in sessions])
+        _remove(vault, chat, list(sessions))
     profile = next(iter(sessions.values()), "")
     return Forgotten(name, profile, tuple(sessions), size)
+
+
+def finish_forgets(vault: Vault) -> None:
+    """A forget that was killed after its tombstone is brought to its end: the bytes go now."""
+    for name in {stone.chat for stone in vault.tombstones() if stone.by == "forget"}:
+        chat = vault.chat(name)
+        if not os.path.isdir(chat.path):
+            continue
+        with vault.lock(name):
+            facts = vault.facts(chat)
+            profile = facts.profile if facts is not None else None
+            sessions = [*(facts.sessions if facts is not None else ()), *_sessions_in(chat.path)]
+            stones = {stone.session for stone in vault.tombstones() if profile in (None, stone.profile)}
+            if stones.issuperset(sessions):
+                _remove(vault, chat, sessions)
+
+
+def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:
+    disk.remove_tree(chat.path)
+    disk.sync_dir(os.path.dirname(chat.path))
+    try:
+        vault.index.write(drop=[(chat.name, session) for session in sessions])
+    except IndexLost:
+        vault.reindex()
 
 
 def _sessions_in(folder: str) -> list[str]:

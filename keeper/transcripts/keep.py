@@ -18,6 +18,7 @@ from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import ChatGone, DiskError, KeeperError, NotKept
 from keeper.transcripts import pair
+from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.head import Head, read_head, session_named
 from keeper.transcripts.held import leftovers
 from keeper.transcripts.index import IndexLost, Row
@@ -71,6 +72,7 @@ class Keeper:
         self.vault = vault
         self.now = now
         self.options = options or Options()
+        finish_forgets(vault)
         self.buried = set(vault.settle_missing(now))
         self.rows: dict[tuple[str, str], Row] = {}
         self.known: dict[tuple[str, str], list[Row]] = {}

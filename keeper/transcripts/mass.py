@@ -93,7 +93,8 @@ class _Mass:
 
     def _one(self, row: Row, stamp_ns: int) -> Restored:
         there = self.found.get(row.session)
-        if self.restorer.want.dry_run or (there is not None and there.transcripts):
+        long = len(claude.folder_names(row.cwd)) > 1  # which folder depends on the CLI (FIT-3)
+        if long or self.restorer.want.dry_run or (there is not None and there.transcripts):
             return self._whole(row, stamp_ns)
         return self._swept(row, there or Footprint(row.session), stamp_ns)
 

@@ -121,6 +121,8 @@ class Restorer:
             facts = self.vault.facts(chat)
             if facts is None or session not in facts.sessions:
                 facts = self._facts_anew(chat, session)
+            if self.vault.forgotten(facts.profile, session) is not None:
+                continue  # a forget that was killed: its bytes are about to go
             found.append(Place(chat, facts, facts.sessions[session]))
         return found
 

@@ -242,6 +242,11 @@ class Vault:
         self._read_tombstones()
         return self._tombstones.get((profile, session))
 
+    def tombstones(self) -> list[Tombstone]:
+        """Every tombstone that lies on a session now."""
+        self._read_tombstones()
+        return list(self._tombstones.values())
+
     def _read_tombstones(self) -> None:
         path = self.root / "tombstones.jsonl"
         try:
