@@ -24,7 +24,7 @@ from keeper.transcripts.held import leftovers
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.lineage import Family
 from keeper.transcripts.look import Outcome, regular
-from keeper.transcripts.mirror import Mirror, Part
+from keeper.transcripts.mirror import Mirror, parts
 from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
 from keeper.transcripts.verdict import Verdict
 
@@ -204,7 +204,7 @@ class Keeper:
             if not os.listdir(chat.path):
                 disk.remove_dir(chat.path)
             return None
-        for part in parts(footprint, chat.name):
+        for part in parts(footprint):
             mirror.keep(part)
         mirror.seen.add(f"{session}.jsonl")
         if mirror.left or outcome.mode == "split":
@@ -362,17 +362,6 @@ class Keeper:
         except (DiskError, IndexLost) as error:
             # All is kept and durable; the rows can be told again from the folders.
             self.vault.notes.append(f"kept, but the index could not be written: {error}")
-
-
-def parts(footprint: Footprint, chat: str) -> list[Part]:
-    """The companion folders and extras of a footprint, each with its label in the chat's folder."""
-    session = footprint.session
-    found = [Part(str(path), session) for path in footprint.companions]
-    for kind, path in footprint.extras:
-        label = f"extras/{kind}/{session}" if kind != "todos" else f"extras/todos/{session}/{path.name}"
-        found.append(Part(str(path), label))
-    found += [Part(str(path), f"extras/beside/{session}/{path.name}") for path in footprint.beside]
-    return found
 
 
 def profiles_of(vault: Vault) -> list[Path]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from keeper import disk, files
+from keeper.claude import Footprint
 from keeper.errors import NoLinks
 from keeper.transcripts import pair
 from keeper.transcripts.held import Site, make_folder, note, token, unnote
@@ -29,6 +30,17 @@ class Part:
 
     live: str
     label: str
+
+
+def parts(footprint: Footprint) -> list[Part]:
+    """The companion folders and extras of a footprint, each with its label in the chat's folder."""
+    session = footprint.session
+    found = [Part(str(path), session) for path in footprint.companions]
+    for kind, path in footprint.extras:
+        label = f"extras/{kind}/{session}" if kind != "todos" else f"extras/todos/{session}/{path.name}"
+        found.append(Part(str(path), label))
+    found += [Part(str(path), f"extras/beside/{session}/{path.name}") for path in footprint.beside]
+    return found
 
 
 @dataclass(slots=True)

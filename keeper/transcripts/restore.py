@@ -18,10 +18,10 @@ from keeper.errors import NotKept, Refused
 from keeper.transcripts import pair
 from keeper.transcripts.head import resumable
 from keeper.transcripts.held import leftovers, make_folder, token
-from keeper.transcripts.keep import Keeper, Kept, parts
+from keeper.transcripts.keep import Keeper, Kept
 from keeper.transcripts.look import Outcome, regular
 from keeper.transcripts.merge import merge
-from keeper.transcripts.mirror import Mirror, Part
+from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict, judge
 
@@ -251,7 +251,7 @@ class Restorer:
     def others(self, mirror: Mirror, profile: Path, session: str, footprint: Footprint, live: str, now_ns: int) -> None:
         """Companion and extras: what is missing comes back at every restore, whatever the transcript's verdict."""
         chat, folder = mirror.chat, os.path.dirname(live)
-        todo = {part.label: part for part in parts(footprint, chat.name)}
+        todo = {part.label: part for part in parts(footprint)}
         targets = {
             session: f"{folder}/{session}",
             f"extras/file-history/{session}": f"{profile}/file-history/{session}",
