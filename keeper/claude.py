@@ -83,33 +83,49 @@ class Footprint:
     extras: list[tuple[str, Path]] = field(default_factory=list)
 
 
-def projects(profile: Path) -> Iterator[os.DirEntry[str]]:
-    """The project folders of a profile; one that is a symbolic link to a folder counts (KEEP-9)."""
-    try:
-        with os.scandir(profile / "projects") as entries:
-            yield from (entry for entry in entries if entry.is_dir())
-    except (FileNotFoundError, NotADirectoryError):
-        return
+def projects(profile: Path) -> list[os.DirEntry[str]]:
+    """The project folders of a profile; one that is a symbolic link to a folder counts, once (KEEP-9).
+
+    What cannot be told to be a folder (a link that loops, a target that is not ours) is none.
+    """
+    real: list[os.DirEntry[str]] = []
+    linked: list[os.DirEntry[str]] = []
+    for entry in _entries(str(profile / "projects"), []):
+        try:
+            if entry.is_dir():
+                (linked if entry.is_symlink() else real).append(entry)
+        except OSError:
+            continue
+    if linked:
+        seen = {entry.stat().st_ino for entry in real}
+        for entry in linked:
+            if entry.stat().st_ino not in seen:
+                seen.add(entry.stat().st_ino)
+                real.append(entry)
+    return real
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one look over a profile found: the footprints by session, and agent files still without an owner."""
+    """What one look over a profile found: the footprints by session, agent files still without an owner, and the
+    folders that could not be read."""
 
     footprints: dict[str, Footprint]
     agents: tuple[Path, ...]
+    failures: tuple[OSError, ...] = ()
 
 
 def survey(profile: Path, only: str | None = None) -> Survey:
     """All sessions of a profile (or `only` one), by one listing of each project folder."""
     found: dict[str, Footprint] = {}
     agents: list[Path] = []
+    failures: list[OSError] = []
 
     def of(session: str) -> Footprint:
         return found.setdefault(session, Footprint(session))
 
     for project in projects(profile):
-        for entry in _entries(project.path):
+        for entry in _entries(project.path, failures):
             name = entry.name
             session = name[:36]
             if only is not None and session != only and not name.startswith("agent-"):
@@ -121,14 +137,18 @@ def survey(profile: Path, only: str | None = None) -> Survey:
     for kind, session, path in _keyed(profile, only):
         if session in found:
             found[session].extras.append((kind, path))
-    return Survey(found, tuple(agents))
+    return Survey(found, tuple(agents), tuple(failures))
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _entries(folder: str, failures: list[OSError]) -> list[os.DirEntry[str]]:
+    """What a folder holds; one that cannot be read is told in `failures`, and stops nothing."""
     try:
         with os.scandir(folder) as entries:
             return list(entries)
     except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        failures.append(error)
         return []
 
 
@@ -152,10 +172,10 @@ def _keyed(profile: Path, only: str | None) -> Iterator[tuple[str, str, Path]]:
             if path.is_dir() and not path.is_symlink():
                 yield kind, only, path
             continue
-        for entry in _entries(str(profile / kind)):
+        for entry in _entries(str(profile / kind), []):
             if is_session(entry.name) and entry.is_dir(follow_symlinks=False):
                 yield kind, entry.name, Path(entry.path)
-    for entry in _entries(str(profile / "todos")):
+    for entry in _entries(str(profile / "todos"), []):
         session = entry.name[:36]
         if is_session(session) and only in (None, session) and entry.is_file(follow_symlinks=False):
             yield "todos", session, Path(entry.path)
@@ -182,7 +202,7 @@ def profile_of(transcript: Path) -> Path | None:
 def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
     """The profiles that Claude processes of this user name in their environment (KEEP-13), each once."""
     found: dict[Path, None] = {}
-    for entry in _entries(str(proc)):
+    for entry in _entries(str(proc), []):
         if not entry.name.isdigit():
             continue
         try:

@@ -14,7 +14,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -156,6 +155,8 @@ def remove_dir(name: Name) -> None:
 def remove_tree(name: Name) -> None:
     """A folder and all below it; symbolic links in it are removed, never followed."""
     try:
+        import shutil  # nobody else wants it, and the fast doors pay for every import
+
         step("rmtree", name)
         shutil.rmtree(name)
     except FileNotFoundError:
@@ -194,13 +195,26 @@ def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync:
             step("sync", name)
             os.fsync(fd)
     except OSError as error:
-        _drop(name)
+        drop(name)
         raise_failure(error, name, "write")
     finally:
         os.close(fd)
 
 
-def _drop(name: Name) -> None:
+def make_file(name: Name) -> None:
+    """An empty file of mode 0600, whatever the umask, for another to write into; one that is there is left alone."""
+    try:
+        step("create", name)
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise_failure(error, name, "create")
+    os.fchmod(fd, 0o600)
+    os.close(fd)
+
+
+def drop(name: Name) -> None:
     """A begun file is taken away; where even that fails, the next run finds it by its name."""
     try:
         os.unlink(name)
@@ -226,14 +240,20 @@ def _take_after(fd: int, like: int) -> None:
             os.setxattr(fd, attribute, os.getxattr(like, attribute))
 
 
-def write_file(name: Name, data: bytes, sync: bool = True) -> None:
-    """The file has these bytes, whole-old or whole-new at every instant, and durable if `sync`."""
-    beside = f"{name}.{os.getpid():x}-{time.monotonic_ns():x}.tmp"
+def write_file(name: Name, data: bytes, sync: bool = True, beside: Name | None = None) -> None:
+    """The file has these bytes, whole-old or whole-new at every instant, and durable if `sync`.
+
+    It is begun as `.<name>.tmp` in the same folder (or as `beside/…` on the same volume); whoever holds the lock of
+    what it is in may write it, so a name that a killed run left is taken over.
+    """
+    folder, base = os.path.split(name)
+    beside = f"{beside or folder}/.{base}.tmp"
+    drop(beside)
     write_new(beside, [data], sync=sync)
     try:
         replace(beside, name)
     except BaseException:
-        _drop(beside)
+        drop(beside)
         raise
     if sync:
         sync_dir(os.path.dirname(name))

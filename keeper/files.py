@@ -66,10 +66,14 @@ def failure(error: OSError, path: Name, doing: str) -> DiskError:
     return kind(text, Path(path), volume, cure)
 
 
-def told(error: KeeperError | OSError, path: Name) -> KeeperError:
+def told(error: KeeperError | OSError | UnicodeError, path: Name) -> KeeperError:
     """Any failure as one of the tree's; a bare system error is about its own file, or else about `path`."""
     if isinstance(error, KeeperError):
         return error
+    if isinstance(error, UnicodeError):
+        return KeeperError(
+            f"a name or a text in {path} is no UTF-8", "rename what is not, or move it out of the profile"
+        )
     return failure(error, error.filename if isinstance(error.filename, str) else path, "use")
 
 

@@ -13,9 +13,7 @@ from importlib import import_module
 import click
 
 from keeper import __version__
-from keeper.cli.out import say_error
 from keeper.errors import KeeperError
-from keeper.files import told
 
 COMMANDS = {
     "keep": "keep",
@@ -72,5 +70,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except (KeeperError, OSError) as error:
+        from keeper.cli.out import say_error
+        from keeper.files import told
+
         code = say_error(told(error, os.getcwd()), "--json" in sys.argv[1:])
     sys.exit(code if isinstance(code, int) else 0)

@@ -6,6 +6,7 @@ are for a terminal.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -36,7 +37,12 @@ def now() -> float:
 
 def say_json(answer: dict[str, Any]) -> None:
     """One object, its schema first."""
-    data = orjson.dumps({"schema": 1, **answer}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    whole = {"schema": 1, **answer}
+    try:
+        data = orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        # A name that is no UTF-8, a record's id with a lone surrogate: escaped as JSON can.
+        data = json.dumps(whole, indent=2).encode() + b"\n"
     sys.stdout.flush()
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()

@@ -57,7 +57,7 @@ def restore(
     else:
         for answer in answers:
             _say(answer)
-    return 0
+    return max(answer.exit_code for answer in answers)
 
 
 def _say(answer: Restored) -> None:
@@ -66,6 +66,8 @@ def _say(answer: Restored) -> None:
     out.say(f"{answer.session}  {answer.verdict}: {answer.action}{records}{files}")
     for warning in answer.warnings:
         out.warn(warning)
+    if answer.error:
+        out.warn(answer.error)
     out.say(f"  resume with: {answer.resume}")
 
 

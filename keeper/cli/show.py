@@ -94,8 +94,9 @@ def _say(vault: Vault, one: Described) -> None:
 @click.argument("session")
 @click.option("--profile", type=click.Path(path_type=Path), help="Only this profile's chat.")
 @click.option("--chat", help="Only this chat's copy.")
-def export(session: str, profile: Path | None, chat: str | None) -> int:
-    """Write the kept bytes of a session to stdout, as they are.
+@out.json_option
+def export(session: str, profile: Path | None, chat: str | None, as_json: bool) -> int:
+    """Write the kept bytes of a session to stdout, as they are (with --json: say where they stand).
 
     Example: keeper export 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10 > chat.jsonl
     """
@@ -107,7 +108,12 @@ def export(session: str, profile: Path | None, chat: str | None) -> int:
     if len(rows) > 1:
         names = ", ".join(row.chat for row in rows)
         raise Refused(f"session {session} is kept in several chats: {names}", "say --profile or --chat")
-    data = files.read(vault.chat(rows[0].chat).kept(session))
+    kept = vault.chat(rows[0].chat).kept(session)
+    data = files.read(kept)
+    if as_json:
+        records = data.count(b"\n")
+        out.say_json({"session": session, "chat": rows[0].chat, "kept": kept, "records": records, "bytes": len(data)})
+        return 0
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
     return 0

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
+from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.copies import repaired, through
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.restore import Restorer
-from keeper.transcripts.vault import Facts, SessionFacts
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from keeper import claude, disk
 from keeper.errors import NotKept, Refused
+from keeper.transcripts.chat import Chat
 from keeper.transcripts.index import IndexLost, Row
-from keeper.transcripts.vault import Chat, Vault
+from keeper.transcripts.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,7 +80,14 @@ def _head(first: Record | None, told: Record | None, named: str | None) -> Head:
     if first is None:
         return Head(named=named)
     source = told or first
-    return Head(source.cwd or "", source.version or "", first.uuid or "", source.entrypoint or "", named)
+    texts = (source.cwd, source.version, first.uuid, source.entrypoint)
+    cwd, version, head, entrypoint = (_clean(text or "") for text in texts)
+    return Head(cwd, version, head, entrypoint, named)
+
+
+def _clean(text: str) -> str:
+    """The text without lone surrogates, which no JSON and no index takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _continued(first: Record | None, lines: list[bytes], session: str) -> str | None:

@@ -9,13 +9,13 @@ minute without a change where no lease can.
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote_to_bytes
 
 import orjson
+from blake3 import blake3
 
 from keeper import disk, files
 from keeper.errors import NoLinks
@@ -71,14 +71,20 @@ class Held:
             self.fd = -1
 
 
+def label_name(label: str) -> str:
+    """A label (a kept path within its chat) as one name of a folder; a long one is cut, and told by its digest."""
+    name = quote(os.fsencode(label), safe="")
+    return name if len(name) <= 120 else f"{name[:80]}.{blake3(os.fsencode(label)).hexdigest(8)}"
+
+
 def token() -> str:
     """A name's random part."""
-    return secrets.token_hex(6)
+    return os.urandom(6).hex()
 
 
 def held_name(site: Site) -> str:
     """A free name in `swap/` for an inode of this site."""
-    return f"{site.swap}/{quote(site.label, safe='')}~{token()}"
+    return f"{site.swap}/{label_name(site.label)}~{token()}"
 
 
 def beside_name(site: Site) -> str:
@@ -121,7 +127,11 @@ def _hold_beside(site: Site, path: str) -> Held:
     try:
         disk.link(path, name)
     except NoLinks:
+        unnote(site, name)
         return Held.open(path)
+    except FileNotFoundError:
+        unnote(site, name)
+        raise
     return Held.open(name)
 
 
@@ -129,7 +139,7 @@ def note(site: Site, name: str) -> None:
     """Write down a name beside live before it is made, so that a killed swap's name is found again."""
     make_folder(site.swap)
     path = f"{site.swap}/note-{os.path.basename(name)}.json"
-    disk.write_file(path, orjson.dumps({"label": site.label, "name": name}))
+    disk.write_file(path, orjson.dumps({"label": label_name(site.label), "name": quote(os.fsencode(name))}))
 
 
 def unnote(site: Site, name: str) -> None:
@@ -146,7 +156,7 @@ def drop(site: Site, held: Held) -> None:
 
 
 def leftovers(swap: str) -> dict[str, list[str]]:
-    """What an earlier run left, by label: names in `swap/`, and the names beside live that its notes tell of."""
+    """What an earlier run left, by `label_name`: names in `swap/`, and those beside live that its notes tell of."""
     found: dict[str, list[str]] = {}
     try:
         names = sorted(os.listdir(swap))
@@ -159,18 +169,22 @@ def leftovers(swap: str) -> dict[str, list[str]]:
         elif name.endswith(".tmp"):
             disk.unlink(path)  # a note that was being written: the name it would tell of was not made yet
         elif "~" in name:
-            found.setdefault(unquote(name.rpartition("~")[0]), []).append(path)
+            found.setdefault(name.rpartition("~")[0], []).append(path)
     return found
 
 
 def _follow_note(path: str, found: dict[str, list[str]]) -> None:
     try:
         told = orjson.loads(files.read(path))
-        label, name = str(told["label"]), str(told["name"])
+        label, name = str(told["label"]), os.fsdecode(unquote_to_bytes(str(told["name"])))
     except (ValueError, TypeError, KeyError, FileNotFoundError):
         label, name = "", ""
-    if name and os.path.basename(name).startswith(".keeper-") and os.path.lexists(name):
+    ours = name and os.path.basename(name).startswith(".keeper-") and os.path.lexists(name)
+    if ours and label:
         found.setdefault(label, []).append(name)
+    elif ours:
+        disk.unlink(name)  # a copy on its way to live: kept has what it holds
+        disk.unlink(path)
     else:
         disk.unlink(path)
 
@@ -200,7 +214,7 @@ def release(site: Site, held: Sequence[Held], data: bytes, put_aside: Callable[[
             continue
         tail = one.data[one.data.rfind(b"\n") + 1 :]
         if tail and not _completed(data, tail):
-            put_aside(f"{quote(site.label, safe='')}.torn", tail)
+            put_aside(f"{label_name(site.label)}.torn", tail)
         drop(site, one)
     return waiting
 

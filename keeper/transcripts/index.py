@@ -17,6 +17,7 @@ from pathlib import Path
 
 from keeper import disk, files
 from keeper.errors import Locked
+from keeper.transcripts.chat import SessionFacts
 
 SCHEMA = 1
 _REFUSALS = {
@@ -46,9 +47,14 @@ class Row:
     head: str
     born: float
     since: float
-    live_inode: int
-    live_size: int
-    kept_size: int
+    live_inode: int = 0
+    live_size: int = 0
+    kept_size: int = 0
+
+    @classmethod
+    def of(cls, chat: str, session: str, profile: str, told: SessionFacts, now: float) -> Row:
+        """The row that a chat's facts tell."""
+        return cls(chat, session, profile, told.project, told.cwd, told.mode, "", told.head, told.born, now)
 
 
 _COLUMNS = tuple(column.name for column in fields(Row))
@@ -119,19 +125,23 @@ class Index:
         Raises IndexLost where the file is no index, Locked, DiskError.
         """
         self.close()
-        disk.step("commit", self.path)
+        disk.make_file(self.path)
+        try:
+            disk.step("commit", self.path)
+        except OSError as error:
+            files.raise_failure(error, self.path, "write the index")
         try:
             connection = sqlite3.connect(self.path, timeout=10, isolation_level=None)
             try:
                 # DELETE everywhere: one way, also on network homes; the rows can be told again from the folders.
                 connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute("BEGIN IMMEDIATE")
                 (version,) = connection.execute("PRAGMA user_version").fetchone()
                 if version not in (0, SCHEMA):
                     raise IndexLost(f"schema {version}")
                 connection.execute(f"PRAGMA user_version = {SCHEMA}")
                 for statement in _CREATE.split(";"):
                     connection.execute(statement)
-                connection.execute("BEGIN IMMEDIATE")
                 if anew:
                     connection.execute("DELETE FROM session")
                 connection.executemany(_PUT, [_values(row) for row in put])

@@ -16,20 +16,22 @@ from blake3 import blake3
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import ChatGone, DiskError, KeeperError, NotKept
+from keeper.errors import ChatGone, DiskError, KeeperError, NotKept, Partial
 from keeper.transcripts import pair
+from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.head import Head, read_head, session_named
-from keeper.transcripts.held import leftovers
 from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.ledger import row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
 from keeper.transcripts.look import Outcome, regular
 from keeper.transcripts.mirror import Mirror, parts
-from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
+from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
 MANY_SYNCS = 16
-"""More files than this are made durable by one barrier for the volume, fewer each by itself."""
+"""In a pass over a profile, more files than this are made durable by one barrier for the volume; one session's are
+made so each by itself, since the barrier waits for everybody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class Keeper:
             elif footprint.transcripts:
                 new.append((footprint, self._head(footprint)))
         new.sort(key=lambda item: item[1].born if item[1] else 0.0)
-        answers = []
+        answers = [self._unread(profile, error) for error in survey.failures]
         for count, (footprint, head) in enumerate([*old, *new]):
             answer = self._safely(profile, footprint, head)
             if answer is not None:
@@ -120,9 +122,13 @@ class Keeper:
     def _safely(self, profile: Path, footprint: Footprint, head: Head | None) -> Kept | None:
         try:
             return self.footprint(profile, footprint, head)
-        except (KeeperError, OSError) as error:
+        except (KeeperError, OSError, UnicodeError) as error:
             told = files.told(error, profile)
             return Kept(footprint.session, str(profile), error=told.message, cure=told.cure, exit_code=told.exit_code)
+
+    def _unread(self, profile: Path, error: OSError) -> Kept:
+        told = files.told(error, profile)
+        return Kept("", str(profile), error=told.message, cure=told.cure, exit_code=told.exit_code)
 
     def _head(self, footprint: Footprint) -> Head | None:
         for path in footprint.transcripts:
@@ -198,27 +204,30 @@ class Keeper:
     ) -> Kept | None:
         session = footprint.session
         facts = self._open_chat(chat, str(profile), row)
-        mirror = Mirror(self.vault, chat, leftovers(chat.swap))
+        mirror = Mirror(self.vault, chat, self.now)
         outcome = self._transcripts(mirror, footprint, row)
         if outcome.verdict is Verdict.ABSENT and regular(chat.kept(session)) is None:
             if not os.listdir(chat.path):
                 disk.remove_dir(chat.path)
             return None
+        if outcome.action != "none":
+            self.dirty[chat.path] = None
+        elif outcome.verdict is Verdict.SAME and os.stat(chat.kept(session)).st_ctime < mirror.settled:
+            del self.dirty[chat.kept(session)]
         for part in parts(footprint):
             mirror.keep(part)
-        mirror.seen.add(f"{session}.jsonl")
-        if mirror.left or outcome.mode == "split":
-            mirror.absorb_rest()
+        mirror.absorb_rest(but=f"{session}.jsonl")
         self.dirty.update(dict.fromkeys(mirror.dirty))
         told = self._tell(profile, footprint, chat, facts, head, outcome, row)
         return Kept(
             session, str(profile), chat.name, told.project, told.cwd, str(outcome.verdict), outcome.action,
             outcome.mode, outcome.added, mirror.changed, outcome.lacks, outcome.waiting + mirror.waiting,
-            outcome.variants, outcome.gaps, self._warnings(footprint, outcome),
+            outcome.variants, outcome.gaps, warnings(footprint, outcome), *_error(mirror),
         )  # fmt: skip
 
     def _open_chat(self, chat: Chat, profile: str, row: Row | None) -> Facts:
         facts = self.vault.facts(chat)
+        disk.drop(f"{chat.path}/.chat.json.tmp")  # what a killed run began
         if not os.path.isdir(chat.path):
             if row is not None:
                 raise ChatGone(f"the chat folder {chat.path} was removed", "`keeper keep --adopt` keeps it again")
@@ -230,8 +239,8 @@ class Keeper:
         """Every live name of the session's transcript. Two inodes: doubled, both kept, neither touched (KEEP-19)."""
         session, chat = footprint.session, mirror.chat
         label = f"{session}.jsonl"
-        known = pair.Known(row.live_inode, row.live_size, row.kept_size) if row else pair.Known()
-        left = mirror.left.get(label, [])
+        known = pair.Known(row.mode, row.live_inode, row.live_size, row.kept_size) if row else pair.Known()
+        left = mirror.left_of(label)
         inodes: dict[tuple[int, int], str] = {}
         for path in footprint.transcripts:
             seen = regular(str(path))
@@ -239,18 +248,28 @@ class Keeper:
                 inodes.setdefault((seen.st_dev, seen.st_ino), str(path))
         if not inodes:
             return pair.keep(mirror.pair(f"{chat.path}/none", label, main=True), known, left)
-        self.dirty.update({chat.kept(session): None, chat.path: None})
+        self.dirty[chat.kept(session)] = None
         if len(inodes) == 1:
             return pair.keep(mirror.pair(next(iter(inodes.values())), label, main=True), known, left)
+        return self._doubled(mirror, label, inodes, left)
+
+    def _doubled(
+        self, mirror: Mirror, label: str, inodes: dict[tuple[int, int], str], left: list[str]
+    ) -> Outcome:  # fmt: skip
+        """The union of two live files into kept; each has a second link of its own, told by its inode."""
+        lives = [mirror.pair(live, label, True, True, f"-{ino:x}") for (_, ino), live in inodes.items()]
+        theirs = {one.live_link for one in lives}
         outcomes = []
-        for number, live in enumerate(inodes.values()):
-            one = mirror.pair(live, label, main=True, apart=regular(chat.kept(session)) is not None)
-            if number:
-                one = replace(one, live_link=f"{one.live_link}-{number}")
-            outcomes.append(pair.keep(one, pair.Known(), left if not number else []))
+        if regular(mirror.chat.kept(label.removesuffix(".jsonl"))) is None:
+            outcomes.append(pair.keep(lives[0], pair.Known(), []))
+        for one in lives:
+            others = tuple(path for path in one.links if path == one.live_link or path not in theirs)
+            outcomes.append(pair.keep(replace(one, links=others), pair.Known(), left))
+            left = []
         added = sum(outcome.added for outcome in outcomes)
         action = "split" if any(outcome.action != "none" for outcome in outcomes) else "none"
-        return replace(outcomes[-1], verdict=Verdict.DOUBLED, action=action, added=added)
+        last = outcomes[-1]
+        return replace(last, verdict=Verdict.DOUBLED, action=action, added=added, mode="split", inode=0)
 
     # ------------------------------------------------------------------ what is told of it
 
@@ -270,39 +289,21 @@ class Keeper:
                 forked_from=parent, continues=head.named,
             )  # fmt: skip
             self.children += [(child, session) for child in children]
-        elif outcome.verdict is not Verdict.ABSENT:
-            mode = outcome.mode if outcome.action != "none" or outcome.mode != "link" else told.mode
-            told = replace(told, mode=mode, project=live.parent.name if live else told.project)
+        else:
+            told = told_after(told, outcome, live.parent.name if live else told.project)
         tags = tuple(dict.fromkeys([*facts.tags, *self.options.tags]))
         wanted = replace(facts, profile=str(profile), tags=tags).with_session(session, told)
         if wanted != facts or regular(chat.facts_file) is None:
             self.vault.write_facts(chat, wanted, sync=False)
             self.dirty.update({chat.facts_file: None, chat.path: None})
-        self._put_row(profile, chat, session, told, live, outcome, row)
-        return told
-
-    def _put_row(
-        self, profile: Path, chat: Chat, session: str, told: SessionFacts, live: Path | None, outcome: Outcome,
-        row: Row | None,
-    ) -> None:  # fmt: skip
-        state = row.state if row else ""
-        whole = outcome.action in ("linked", "relinked", "folded", "copied")
-        if whole or (outcome.verdict is Verdict.SAME and outcome.mode == "link"):
-            state = ""
-        elif outcome.verdict not in (Verdict.ABSENT, Verdict.SAME):
-            state = str(outcome.verdict)
-        inode = live_size = kept_size = 0
-        kept = regular(chat.kept(session))
-        if outcome.inode and kept is not None and kept.st_ino != outcome.inode:
-            inode, live_size, kept_size = outcome.inode, outcome.size, kept.st_size
-        put = Row(
-            chat.name, session, str(profile), told.project, told.cwd, told.mode, state, told.head, told.born,
-            row.since if row else self.now, inode, live_size, kept_size,
-        )  # fmt: skip
+        put = row_after(
+            row, Row.of(chat.name, session, str(profile), told, self.now), outcome, regular(chat.kept(session))
+        )
         if put != row:
             self.rows[(chat.name, session)] = put
             others = [one for one in self.known.get((str(profile), session), []) if one.chat != chat.name]
             self.known[(str(profile), session)] = [*others, put]
+        return told
 
     def _adopt_child(self, child: Row, parent: str) -> None:
         """A fork that was kept before its parent learns whose it is."""
@@ -316,21 +317,6 @@ class Keeper:
             self.vault.write_facts(chat, facts.with_session(child.session, told), sync=False)
         self.dirty.update({chat.facts_file: None, chat.path: None})
 
-    def _warnings(self, footprint: Footprint, outcome: Outcome) -> tuple[str, ...]:
-        found = []
-        if outcome.verdict is Verdict.DOUBLED:
-            names = ", ".join(path.parent.name for path in footprint.transcripts)
-            found.append(f"two live files of one session ({names}): both are kept, neither was touched")
-        if outcome.verdict is Verdict.UNMERGEABLE:
-            found.append("written by a CLI up to 1.0.117, whose resumes copy the history: kept, never folded")
-        if outcome.foreign:
-            found.append("the live file belongs to another user: kept, but not replaced")
-        for uuid in outcome.variants:
-            found.append(f"record {uuid} stands in two versions: both are kept, the live one behind the kept one")
-        for uuid in outcome.gaps:
-            found.append(f"the parent record {uuid} is in neither file: CLIs up to 2.1.85 load only what follows it")
-        return tuple(found)
-
     # ------------------------------------------------------------------ durable, then told
 
     def finish(self) -> None:
@@ -338,7 +324,7 @@ class Keeper:
         for child, parent in self.children:
             self._adopt_child(child, parent)
         self.children.clear()
-        if len(self.dirty) > MANY_SYNCS:
+        if self.all_known and len(self.dirty) > MANY_SYNCS:
             disk.sync_volume(self.vault.root)
         else:
             for path in self.dirty:
@@ -362,6 +348,14 @@ class Keeper:
         except (DiskError, IndexLost) as error:
             # All is kept and durable; the rows can be told again from the folders.
             self.vault.notes.append(f"kept, but the index could not be written: {error}")
+
+
+def _error(mirror: Mirror) -> tuple[str | None, str | None, int]:
+    """What went wrong with a session's other files: the first of it, and done in part."""
+    if not mirror.errors:
+        return None, None, 0
+    more = f" (and {len(mirror.errors) - 1} more)" if len(mirror.errors) > 1 else ""
+    return mirror.errors[0].message + more, mirror.errors[0].cure, Partial.exit_code
 
 
 def profiles_of(vault: Vault) -> list[Path]:

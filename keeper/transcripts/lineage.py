@@ -28,7 +28,7 @@ class Family:
             return None, []
         others = [row for row in self._relatives(head.head) if row.profile == profile and row.session != session]
         self.met.setdefault(head.head, []).append(
-            Row(chat, session, profile, "", "", "", "", head.head, head.born, 0.0, 0, 0, 0)
+            Row(chat, session, profile, "", "", "", "", head.head, head.born, 0.0)
         )
         if not others:
             return None, []

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from keeper import disk, files
-from keeper.errors import NoLinks
+from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts import swap
 from keeper.transcripts.held import Held, Site, drop, hold, make_folder, quiet_now, release, token
 from keeper.transcripts.merge import merge
@@ -25,7 +25,8 @@ from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, j
 class Pair:
     """One live file and where it is kept. `live_link` is the second link of mode split; `main` as in `judge`.
 
-    `apart`: there is a second live file of this session (doubled), so kept stays on an inode of its own.
+    `links` are the second links that stand there, but for those of another live file of this session (doubled); where
+    there is such a one, `apart`, kept stays on an inode of its own.
     """
 
     live: str
@@ -36,6 +37,7 @@ class Pair:
     put_aside: Callable[[str, bytes], object]
     main: bool = True
     apart: bool = False
+    links: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,15 @@ def regular(path: str) -> os.stat_result | None:
 def write_kept(pair: Pair, data: bytes, like: int | None, time_ns: int | None) -> None:
     """Kept gets these bytes on a new inode of its own, whole-old or whole-new, durable."""
     make_folder(pair.swap)
-    new = f"{pair.swap}/{os.path.basename(pair.kept)}.{token()}.tmp"
-    disk.write_new(new, [data], like=like)
-    if time_ns is not None:
-        disk.touch(new, time_ns)
-    disk.replace(new, pair.kept)
+    new = f"{pair.swap}/{token()}.tmp"
+    try:
+        disk.write_new(new, [data], like=like)
+        if time_ns is not None:
+            disk.touch(new, time_ns)
+        disk.replace(new, pair.kept)
+    except (OSError, KeeperError):
+        disk.drop(new)
+        raise
     disk.sync_dir(os.path.dirname(pair.kept))
 
 
@@ -84,7 +90,10 @@ def pin(pair: Pair) -> tuple[Site, Held]:
     live, kept = regular(pair.live), regular(pair.kept)
     linked = live is not None and kept is not None and live.st_dev == kept.st_dev
     site = Site(pair.live, pair.kept, pair.swap, pair.label, linked)
-    if linked:
+    if live is not None and linked:
+        named = regular(pair.live_link)
+        if named is not None and named.st_ino == live.st_ino:
+            return site, Held.open(pair.live_link)  # mode split: it has a name of ours already
         try:
             return site, hold(site, pair.live)
         except NoLinks:
@@ -101,6 +110,7 @@ class Look:
         self.site = site
         self.pinned = pinned
         self.mode = "link" if site.linked else "copy"
+        self.mine = [pinned]
         self.kept = files.read(pair.kept)
         seen = os.stat(pair.kept)
         self.kept_inode = (seen.st_dev, seen.st_ino)
@@ -113,29 +123,38 @@ class Look:
         self.found = judge(self.known, pinned.data, pair.main)
         self.seen = (pinned.inode[1], len(pinned.data))
 
+    def _hold(self, path: str) -> Held:
+        """Hold, and remember for `abandon`."""
+        one = hold(self.site, path)
+        self.mine.append(one)
+        return one
+
     def _left(self, names: list[str]) -> list[Held]:
         """What an earlier run held; the live and the kept inode themselves need no further name."""
-        held = []
+        found = []
         for name in names:
             one = Held.open(name)
+            self.mine.append(one)
             if one.inode in (self.pinned.inode, self.kept_inode):
                 drop(self.site, one)
             else:
-                held.append(one)
-        return held
+                found.append(one)
+        return found
 
     def _older_live(self) -> list[Held]:
         """Mode split: the live inode of an earlier keep, whose last lines were perhaps never taken."""
-        seen = regular(self.pair.live_link)
-        if seen is None or (seen.st_dev, seen.st_ino) in (self.pinned.inode, self.kept_inode):
-            return []
-        return [hold(self.site, self.pair.live_link)]
+        found = []
+        for path in self.pair.links:
+            seen = regular(path)
+            if seen is not None and (seen.st_dev, seen.st_ino) not in (self.pinned.inode, self.kept_inode):
+                found.append(self._hold(path))
+        return found
 
     def _hold_kept(self) -> list[Held]:
         """The kept inode, before its name goes to another: a writer may still hold it. What it grew since is late."""
         if not self.site.linked or self.kept_inode == self.pinned.inode:
             return []
-        old = hold(self.site, self.pair.kept)
+        old = self._hold(self.pair.kept)
         if old.data != self.kept:
             old.data = self.kept if old.data.startswith(self.kept) else b""
         return [old]
@@ -174,18 +193,18 @@ class Look:
                 write_kept(self.pair, data, None, os.fstat(self.pinned.fd).st_mtime_ns)
             return self._end("copied" if data != self.kept else "none", data, self.held, added)
         if self.kept_inode == self.pinned.inode:
-            self._unlink_live_link()
+            self._unlink_links()
             return self._end("none", data, self.held)
         held = [*self.held, *self._hold_kept()]
         disk.replace(self.pinned.path, self.pair.kept)
         disk.sync_dir(os.path.dirname(self.pair.kept))
         self.pinned.path = self.pair.kept
-        self._unlink_live_link()
+        self._unlink_links()
         found = swap.late(data, held, swap.LEASE_WAIT_S)
         if found == data:
             return self._end("relinked", data, held, added)
         # A writer still held the old kept inode and wrote to it: its lines join live by a swap.
-        again = hold(self.site, self.pair.kept)
+        again = self._hold(self.pair.kept)
         done = swap.swap(self.site, merge(found, again.data).data, [again, *held], bring_back=False)
         return self._end("folded", done.data, [again, *held], _lines(done.data) - _lines(self.kept))
 
@@ -200,7 +219,7 @@ class Look:
             self._aside(fragment)
         held = [self.pinned, *self.held, *self._hold_kept()]
         done = swap.swap(self.site, merged.data, held, bring_back, stamp_ns)
-        self._unlink_live_link()
+        self._unlink_links()
         self.seen = (done.placed, len(done.data))
         added = _lines(done.data) - _lines(self.kept)
         return self._end("folded" if done.placed else "absorbed", done.data, held, added, merged.variants)
@@ -208,7 +227,7 @@ class Look:
     def _name_pin(self) -> None:
         """On another volume: the inode that is about to be replaced gets a name beside live first."""
         try:
-            named = hold(self.site, self.pair.live)
+            named = self._hold(self.pair.live)
         except FileNotFoundError:
             return  # swept since the look: its lines are in hand, and the swap meets the free name
         if named.inode != self.pinned.inode:
@@ -232,11 +251,11 @@ class Look:
             write_kept(self.pair, merged.data, like, os.fstat(self.pinned.fd).st_mtime_ns)
         if self.site.linked:
             self.mode = "split"
-            linked = regular(self.pair.live_link)
-            if linked is None or linked.st_ino != self.pinned.inode[1]:
+            if self.pinned.path != self.pair.live_link:
                 disk.replace(self.pinned.path, self.pair.live_link)
                 disk.sync_dir(os.path.dirname(self.pair.live_link))
-                self.pinned.path = self.pair.kept
+            self.pinned.path = self.pair.kept  # it has its name for good: there is none to let go of
+            self._unlink_links(but=self.pair.live_link)
         return self._end("split" if added or not own else "none", merged.data, held, added, merged.variants)
 
     def _legacy(self) -> Outcome:
@@ -261,9 +280,10 @@ class Look:
     def _aside(self, fragment: bytes) -> None:
         self.pair.put_aside(os.path.basename(self.pair.kept) + ".torn", fragment)
 
-    def _unlink_live_link(self) -> None:
-        if os.path.lexists(self.pair.live_link):
-            disk.unlink(self.pair.live_link)
+    def _unlink_links(self, but: str = "") -> None:
+        for path in self.pair.links:
+            if path != but:
+                disk.unlink(path)
 
     def _end(
         self, action: str, data: bytes, held: list[Held], added: int = 0, variants: tuple[str, ...] = ()
@@ -283,15 +303,18 @@ class Look:
 
     def abandon(self) -> None:
         """After a failure: what was held and still has its own name goes, so that no name of ours stays behind."""
-        for one in [self.pinned, *self.held]:
-            if one.fd >= 0 and os.fstat(one.fd).st_nlink > 1:
+        for one in self.mine:
+            lasting = one.path in (self.pair.live_link, *self.pair.links)
+            if one.fd >= 0 and os.fstat(one.fd).st_nlink > 1 and not lasting:
                 drop(self.site, one)
             one.close()
 
     def _let_go_of_pin(self) -> None:
         """A pin whose inode still has the live or the kept name goes; else it stays, for the next run."""
         seen = regular(self.pair.live)
-        if self.pinned.path == self.pair.kept or (seen and (seen.st_dev, seen.st_ino) == self.pinned.inode):
+        if self.pinned.path == self.pair.live_link:
+            self.pinned.close()
+        elif self.pinned.path == self.pair.kept or (seen and (seen.st_dev, seen.st_ino) == self.pinned.inode):
             drop(self.site, self.pinned)
         else:
             self.pinned.close()
@@ -316,8 +339,7 @@ def absorb(pair: Pair, left: list[str]) -> Outcome:
     """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
     held = [Held.open(path) for path in left]
-    if regular(pair.live_link) is not None:
-        held.append(hold(site, pair.live_link))
+    held += [hold(site, path) for path in pair.links]
     kept = files.read(pair.kept)
     data = _union(kept, held)
     for one in held:
@@ -325,11 +347,11 @@ def absorb(pair: Pair, left: list[str]) -> Outcome:
     added = _lines(data) - _lines(kept)
     if added:
         old = hold(site, pair.kept)  # a writer may hold it still, though its live name is gone
-        if old.data != kept:
-            old.owed = True
+        old.owed = old.data != kept
         write_kept(pair, data, held[0].fd, os.fstat(held[0].fd).st_mtime_ns)
-        held.append(old)
         old.quiet = quiet_now(old)
-    disk.unlink(pair.live_link)
+        held.append(old)
+    for path in pair.links:
+        disk.unlink(path)
     waiting = release(site, held, data, pair.put_aside)
     return Outcome(Verdict.ABSENT, "absorbed" if added else "none", added=added, waiting=waiting)

@@ -15,12 +15,11 @@ from pathlib import Path
 from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import KeeperError, NoLinks
-from keeper.transcripts.held import leftovers
+from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.restore import STEP_NS, Place, Restored, Restorer
-from keeper.transcripts.vault import Facts, SessionFacts
 
 Progress = Callable[[int, int], None]
 
@@ -112,10 +111,10 @@ class _Mass:
             if folder not in self.folders:
                 disk.make_shared_dir(folder)
                 self.folders.add(folder)
-            plain = not os.path.lexists(chat.live_link(f"{row.session}.jsonl")) and _ends_well(kept)
+            mirror = Mirror(self.vault, chat, self.restorer.now_ns / 1e9)
+            plain = not mirror.pair(live, f"{row.session}.jsonl").links and not mirror.left and _ends_well(kept)
             linked = plain and self._link(kept, live)
             if linked:
-                mirror = Mirror(self.vault, chat, leftovers(chat.swap))
                 self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
         if not linked:
             return self._whole(row, stamp_ns)

@@ -196,9 +196,8 @@ class _Walk:
 
         self.visited: set[int] = set()
         self.placed: set[bytes] = set()
-        # The last place in turn, what stands there last, and the last kept line of it that live has come to.
+        # The last place in turn, and the last kept line of it that live has come to.
         self.place = _HEAD
-        self.anchor: int | bytes = _HEAD
         self.cursor = -1
         # The same for a place out of turn, while live is there.
         self.aside: int | None = None
@@ -255,7 +254,10 @@ class _Walk:
             if not self._match(line):
                 self._insert([line])
         elif what == _NEW:
-            self._place(line)
+            # Copies of one new record stand side by side, or a second merge would count them in another order.
+            if line not in self.placed:
+                self.placed.add(line)
+                self._insert([line] * anchors.copies[line])
         elif what < 0:
             # Claude reads the later of two records of one uuid: it sees live's, and kept's stays (MERGE-8).
             self.beside.setdefault(anchors.behind[index], []).append(line)
@@ -266,18 +268,17 @@ class _Walk:
     def _visit(self, place: int) -> None:
         anchors = self.anchors
         if place in self.visited:
-            if place == self.anchor:
-                self.aside = None
-        elif place in anchors.in_turn:
+            return
+        self.visited.add(place)
+        if place in anchors.in_turn:
             if self.place == _HEAD and self.cursor == -1:
                 self.head_at = self._front(place)
-            self.place = self.anchor = place
+            self.place = place
             self.cursor = anchors.close(place)
             self.aside = None
         else:
             self.aside = place
             self.aside_cursor = anchors.close(place)
-        self.visited.add(place)
 
     def _front(self, place: int) -> int:
         """Where live's head goes: before its first known place, but under no place out of turn."""
@@ -290,16 +291,6 @@ class _Walk:
                     break
                 front = index = anchors.place(index)
         return front
-
-    def _place(self, line: bytes) -> None:
-        # Copies of one new record stand side by side, or a second merge would count them in another order.
-        if line not in self.placed:
-            self.placed.add(line)
-            self._insert([line] * self.anchors.copies[line])
-            if self.aside is None:
-                self.anchor = line
-        elif line == self.anchor:
-            self.aside = None
 
     def _match(self, line: bytes) -> bool:
         if self.aside is not None:
@@ -319,29 +310,28 @@ class _Walk:
     def _newer(self, live: list[bytes]) -> int:
         """The index in live from which on all goes to the end of the file.
 
-        What follows live's last known record is looked for right behind that record, then behind all of kept's
-        records, where an earlier merge put it; not between, since a title that live sets again there is not the
-        old one (MERGE-6).
+        Lines right behind live's last known record are known where kept has them right behind it. Those that
+        follow are known only as kept's own end, where an earlier merge put them: a title that live sets again
+        is not the old one, though the bytes are (MERGE-6).
         """
-        uuids, kept = self.anchors.uuids, self.kept
-        last_run = len(kept)
-        while last_run and uuids[kept[last_run - 1]] is None:
-            last_run -= 1
-        at = self.anchors.end
-        start = (self.cursor if self.aside is None else self.aside_cursor) + 1
-        stop = start
-        # Without a known record of its own live is newer than all of kept: only an earlier merge's tail is known.
-        while at and stop < len(kept) and uuids[kept[stop]] is None:
-            stop += 1
-        for first, end in ((start, stop), (max(last_run, self.cursor + 1), len(kept))):
-            start = max(start, first)
-            while at < len(live) and self.anchors.what[at] == _PLAIN:
-                try:
-                    start = kept.index(live[at], start, end) + 1
-                except ValueError:
-                    break
+        uuids, kept, at = self.anchors.uuids, self.kept, self.anchors.end
+        ends = len(kept)
+        while ends and uuids[kept[ends - 1]] is None:
+            ends -= 1
+        plain = at
+        while plain < len(live) and self.anchors.what[plain] == _PLAIN:
+            plain += 1
+        if at or not ends:
+            start = (self.cursor if self.aside is None else self.aside_cursor) + 1
+            stop = start
+            while stop < len(kept) and uuids[kept[stop]] is None:
+                stop += 1
+            rest = iter(kept[start:stop])
+            while at < plain and live[at] in rest:
                 at += 1
-        return at
+            if stop == len(kept):
+                return at
+        return at + _overlap(kept[max(ends, self.cursor + 1) :], live[at:plain])
 
     def _find(self, owner: int, line: bytes, cursor: int) -> int | None:
         """The first such line of that owner behind the cursor; all calls together step over each line once."""
@@ -362,3 +352,21 @@ class _Walk:
             self.head.extend(lines)
         else:
             self.behind.setdefault(self.cursor, []).extend(lines)
+
+
+def _overlap(before: list[bytes], after: list[bytes]) -> int:
+    """How many lines at the end of the one are the lines at the beginning of the other; the most that can be."""
+    # Knuth, Morris and Pratt: linear, also where all lines are equal.
+    back = [0]
+    met = 0
+    for line in after[1:]:
+        while met and after[met] != line:
+            met = back[met - 1]
+        met += after[met] == line
+        back.append(met)
+    met = 0
+    for line in before:
+        while met and (met == len(after) or after[met] != line):
+            met = back[met - 1]
+        met += bool(after) and after[met] == line
+    return met

@@ -10,16 +10,19 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from keeper import disk, files
 from keeper.claude import Footprint
-from keeper.errors import NoLinks
+from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts import pair
-from keeper.transcripts.held import Site, make_folder, note, token, unnote
+from keeper.transcripts.chat import Chat
+from keeper.transcripts.held import Site, label_name, leftovers, make_folder, note, token, unnote
 from keeper.transcripts.look import Pair, absorb, regular
-from keeper.transcripts.vault import Chat, Vault
+from keeper.transcripts.vault import Vault
 
+SETTLED_S = 3600.0
+"""What did not change for so long the kernel wrote back long ago, and an earlier keep made durable."""
 COPY_TRIES = 5
 """A file that grows under every copy is taken as it was in the last one; the next keep takes the rest."""
 
@@ -43,36 +46,57 @@ def parts(footprint: Footprint) -> list[Part]:
     return found
 
 
-@dataclass(slots=True)
 class Mirror:
-    """The mirroring of one session's parts. `changed` counts the files that kept or live gained."""
+    """The mirroring of one session's parts, under its chat's lock. `changed` counts the files that kept or live
+    gained, `dirty` names what must be made durable, `errors` what went wrong with a file and stopped no other."""
 
-    vault: Vault
-    chat: Chat
-    left: dict[str, list[str]]
-    changed: int = 0
-    copied: bool = False
-    waiting: int = 0
-    dirty: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    def __init__(self, vault: Vault, chat: Chat, now: float) -> None:
+        self.vault = vault
+        self.chat = chat
+        self.names = chat.names()
+        self.left = leftovers(chat.swap) if "swap" in self.names else {}
+        self.settled = now - SETTLED_S
+        self.changed = 0
+        self.waiting = 0
+        self.dirty: list[str] = []
+        self.errors: list[KeeperError] = []
+        self.seen: set[str] = set()
+        self.real: dict[str, bool] = {}
 
     # ------------------------------------------------------------------ keep
 
     def keep(self, part: Part) -> None:
         """Bring the part into the vault. FileNotFoundError where the chat's own folder is gone (KEEP-11)."""
-        for live, label in _files(part.live, part.label):
-            self.seen.add(label)
-            self._keep_file(live, label)
+        for live, label in self._files(part.live, part.label):
+            self.seen.add(label_name(label))
+            try:
+                self._keep_file(live, label)
+            except (OSError, KeeperError) as error:
+                self._failed(error, live)
 
-    def absorb_rest(self) -> None:
+    def _failed(self, error: OSError | KeeperError, path: str) -> None:
+        """One bad file stops no other; that the chat itself was removed stops all."""
+        if isinstance(error, FileNotFoundError) and not os.path.isdir(self.chat.path):
+            raise error
+        self.errors.append(files.told(error, path))
+
+    def absorb_rest(self, but: str) -> None:
         """What an earlier run held of files that are gone from the profile goes into their kept ones."""
-        for label in {*self.left, *self.chat.linked_labels()}:
-            kept = f"{self.chat.path}/{label}"
-            if label and label not in self.seen and regular(kept) is not None:
-                outcome = absorb(self.pair("", label), self.left.get(label, []))
+        wanted = {name for name in self.left if name} | {_stem(name) for name in self.names if ".live" in name}
+        wanted -= self.seen | {label_name(but)}
+        if not wanted:
+            return
+        for path, label in _walk(self.chat.path, ""):
+            name = label_name(label := label.removeprefix("/"))
+            if name in wanted and regular(path) is not None:
+                outcome = absorb(self.pair("", label), self.left.get(name, []))
                 self.waiting += outcome.waiting
                 if outcome.added:
-                    self._gained(kept)
+                    self._gained(path)
+
+    def left_of(self, label: str) -> list[str]:
+        """What an earlier run held of the file with this label."""
+        return self.left.get(label_name(label), [])
 
     def _keep_file(self, live: str, label: str) -> None:
         kept = f"{self.chat.path}/{label}"
@@ -81,34 +105,42 @@ class Mirror:
             return
         if have is None:
             self._folders(label)
-        elif _unchanged(seen, have):
-            self.dirty.append(kept)  # what Claude appended through the link is made durable with the rest (KEEP-2)
+            if os.path.lexists(kept):
+                self.vault.set_aside(self.chat, kept)
+        elif _unchanged(seen, have) and not self.left_of(label):
+            if seen.st_ctime > self.settled:
+                self.dirty.append(kept)  # what Claude appended through the link is made durable with the rest (KEEP-2)
             return
         if label.endswith(".jsonl"):
-            outcome = pair.keep(self.pair(live, label), pair.Known(), self.left.get(label, []))
+            outcome = pair.keep(self.pair(live, label), pair.Known(), self.left_of(label))
             if outcome.action != "none":
                 self._gained(kept)
             self.waiting += outcome.waiting
         elif have is None:
             self._take(live, kept)
         else:
-            self._follow(live, seen, kept, have, label)
+            self._follow(live, kept, label)
 
-    def pair(self, live: str, label: str, main: bool = False, apart: bool = False) -> Pair:
-        """The pair of one transcript of this chat."""
+    def pair(self, live: str, label: str, main: bool = False, apart: bool = False, mark: str = "") -> Pair:
+        """The pair of one transcript of this chat; `mark` tells the second link of one of two live files."""
         chat = self.chat
 
         def put_aside(name: str, data: bytes) -> object:
             return self.vault.put_aside(chat, name, data)
 
-        return Pair(live, f"{chat.path}/{label}", chat.swap, label, chat.live_link(label), put_aside, main, apart)
+        stem = os.path.basename(chat.live_link(label))
+        links = tuple(f"{chat.path}/{name}" for name in self.names if name == stem or name.startswith(f"{stem}-"))
+        link = f"{chat.live_link(label)}{mark}"
+        return Pair(live, f"{chat.path}/{label}", chat.swap, label, link, put_aside, main, apart, links)
 
     def _folders(self, label: str) -> None:
         """The folder levels below the chat's, one at a time: a chat that was removed is never made anew."""
         path = self.chat.path
         for level in label.split("/")[:-1]:
             path = f"{path}/{level}"
-            self.vault.folder(path)
+            if not os.path.isdir(path):
+                self.vault.folder(self.chat, path)
+                self.dirty.append(os.path.dirname(path))
 
     def _gained(self, kept: str) -> None:
         self.changed += 1
@@ -129,60 +161,57 @@ class Mirror:
         self._gained(kept)
 
     def _copy(self, live: str, kept: str) -> None:
-        """A copy of one instant of the file: read again while it changes under the reading."""
-        self.copied = True
         try:
-            fd = files.open_read(live)
+            data, time_ns = _instant(live)
         except FileNotFoundError:
             return
-        try:
-            for _ in range(COPY_TRIES):
-                before = os.fstat(fd)
-                data = files.read_at(fd, 0, live)
-                after = os.fstat(fd)
-                if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns) == (
-                    len(data), after.st_mtime_ns,
-                ):  # fmt: skip
-                    break
-            self._put(kept, data, before.st_mtime_ns)
-        finally:
-            os.close(fd)
+        self._put(kept, data, time_ns)
 
     def _put(self, kept: str, data: bytes, time_ns: int) -> None:
         make_folder(self.chat.swap)
         new = f"{self.chat.swap}/{token()}.tmp"
-        disk.write_new(new, [data])
-        disk.touch(new, time_ns)
-        disk.replace(new, kept)
+        try:
+            disk.write_new(new, [data])
+            disk.touch(new, time_ns)
+            disk.replace(new, kept)
+        except (OSError, KeeperError):
+            disk.drop(new)
+            raise
         self._gained(kept)
 
-    def _follow(self, live: str, seen: os.stat_result, kept: str, have: os.stat_result, label: str) -> None:
-        """Both names have a file of their own, and it is no transcript."""
-        try:
-            live_data = files.read(live)
-        except FileNotFoundError:
-            return
-        kept_data = files.read(kept)
-        if live_data != kept_data:
-            longer = len(live_data) > len(kept_data)
-            newer = len(live_data) == len(kept_data) and seen.st_mtime_ns > have.st_mtime_ns
-            if not longer and not newer:
-                return
-            self.vault.put_aside(self.chat, os.path.basename(label), kept_data)
-        if seen.st_dev != have.st_dev:
-            self._copy(live, kept)
-            return
+    def _follow(self, live: str, kept: str, label: str) -> None:
+        """Both names have a file of their own, and it is no transcript. Pinned, then judged, then acted by the pin."""
         make_folder(self.chat.swap)
         new = f"{self.chat.swap}/{token()}.tmp"
         try:
-            disk.link(live, new)
-        except NoLinks:
-            self._copy(live, kept)
-            return
+            try:
+                disk.link(live, new)
+            except NoLinks:
+                data, time_ns = _instant(live)
+                if self._wins(data, time_ns, kept, label) and data != files.read(kept):
+                    self._put(kept, data, time_ns)
+                elif os.stat(kept).st_mtime_ns != time_ns and data == files.read(kept):
+                    disk.touch(kept, time_ns)  # by size and time the next keep knows it without reading
+                return
+            if regular(new) is not None and self._wins(*_instant(new), kept, label):
+                disk.replace(new, kept)
+                self._gained(kept)
         except FileNotFoundError:
-            return
-        disk.replace(new, kept)
-        self._gained(kept)
+            if not os.path.isdir(self.chat.path):
+                raise
+        finally:
+            disk.drop(new)
+
+    def _wins(self, data: bytes, time_ns: int, kept: str, label: str) -> bool:
+        """Whether live's version takes the kept name: equal, longer, or as long and newer; the other is set aside."""
+        have = files.read(kept)
+        if data == have:
+            return True
+        newer = len(data) == len(have) and time_ns > os.stat(kept).st_mtime_ns
+        if len(data) <= len(have) and not newer:
+            return False
+        self.vault.put_aside(self.chat, os.path.basename(label), have)
+        return True
 
     # ------------------------------------------------------------------ restore
 
@@ -190,17 +219,33 @@ class Mirror:
         """Put back what live misses of the part, and give every file of it the time `now_ns` (RESTORE-2, -3)."""
         if os.path.islink(part.live):
             return
-        for live, _ in _files(part.live, part.label) if os.path.lexists(part.live) else ():
+        for live, _ in self._files(part.live, part.label) if os.path.lexists(part.live) else ():
             _touch(live, now_ns)
-        for kept, label in _files(f"{self.chat.path}/{part.label}", part.label):
+        for kept, label in self._files(f"{self.chat.path}/{part.label}", part.label):
             live = part.live + label[len(part.label) :]
-            if label.endswith(".jsonl") and not _occupied(live):
-                one = self.pair(live, label)
-                outcome = pair.keep(one, pair.Known(), self.left.get(label, []))
-                done = pair.restore(one, outcome, False, now_ns)
-                self.changed += done.action in ("restored", "folded")
-            elif not os.path.lexists(live):
-                self._put_back(kept, live, now_ns)
+            try:
+                if self._is_real(part.live, os.path.dirname(live)):
+                    self._restore_file(kept, live, label, now_ns)
+            except (OSError, KeeperError) as error:
+                self._failed(error, live)
+
+    def _is_real(self, top: str, folder: str) -> bool:
+        """Whether no level from `top` down to `folder` is a link or no folder: nothing is put through one (KEEP-9)."""
+        if len(folder) < len(top):
+            return True
+        if folder not in self.real:
+            above = self._is_real(top, os.path.dirname(folder))
+            self.real[folder] = above and (not os.path.lexists(folder) or not os.path.islink(folder))
+        return self.real[folder]
+
+    def _restore_file(self, kept: str, live: str, label: str, now_ns: int) -> None:
+        if label.endswith(".jsonl") and not _occupied(live):
+            one = self.pair(live, label)
+            outcome = pair.keep(one, pair.Known(), self.left_of(label))
+            done = pair.restore(one, outcome, False, now_ns)
+            self.changed += done.action in ("restored", "folded")
+        elif not os.path.lexists(live):
+            self._put_back(kept, live, now_ns)
 
     def _put_back(self, kept: str, live: str, now_ns: int) -> None:
         disk.touch(kept, now_ns)
@@ -230,6 +275,34 @@ class Mirror:
             disk.unlink(tmp)
             unnote(site, tmp)
 
+    def _files(self, path: str, label: str) -> list[tuple[str, str]]:
+        """The regular files at or below `path` with their labels; a folder that cannot be read is told, and passed."""
+        try:
+            return list(_walk(path, label))
+        except KeeperError as error:
+            self.errors.append(error)
+            return []
+
+
+def _instant(path: str) -> tuple[bytes, int]:
+    """The file's bytes at one instant, and its time: read again while it changes under the reading."""
+    fd = files.open_read(path)
+    try:
+        for _ in range(COPY_TRIES):
+            before = os.fstat(fd)
+            data = files.read_at(fd, 0, path)
+            after = os.fstat(fd)
+            if len(data) == before.st_size == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
+                break
+        return data, before.st_mtime_ns
+    finally:
+        os.close(fd)
+
+
+def _stem(name: str) -> str:
+    """The label's name that a second link's name tells."""
+    return f"{name[: name.rindex('.live')]}.jsonl"
+
 
 def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
     """One inode, or, on two volumes, the size and time that the copy was given."""
@@ -250,7 +323,7 @@ def _touch(live: str, now_ns: int) -> None:
         return
 
 
-def _files(path: str, label: str) -> Iterator[tuple[str, str]]:
+def _walk(path: str, label: str) -> Iterator[tuple[str, str]]:
     """The regular files at or below `path`, each with its label; no link is followed, `.keeper-*` names are ours."""
     if regular(path) is not None:
         yield path, label
@@ -270,6 +343,6 @@ def _files(path: str, label: str) -> Iterator[tuple[str, str]]:
         os.close(fd)
     for name, is_folder, is_file in found:
         if is_folder:
-            yield from _files(f"{path}/{name}", f"{label}/{name}")
+            yield from _walk(f"{path}/{name}", f"{label}/{name}")
         elif is_file and not name.startswith(".keeper-"):
             yield f"{path}/{name}", f"{label}/{name}"

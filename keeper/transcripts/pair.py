@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, replace
 
 from keeper import disk, files
-from keeper.errors import DiskError, NoLinks
+from keeper.errors import KeeperError, NoLinks, Refused
 from keeper.transcripts.held import Site, beside_name, note, unnote
 from keeper.transcripts.look import Look, Outcome, Pair, absorb, pin, regular, write_kept
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict
@@ -26,6 +26,7 @@ LOOKS = 100
 class Known:
     """What an earlier keep saw, from the index: a hint that spares a look, never a truth."""
 
+    mode: str = "link"
     live_inode: int = 0
     live_size: int = 0
     kept_size: int = 0
@@ -34,31 +35,27 @@ class Known:
 def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     """Bring live's records into kept. `left` are names that an earlier run held for this pair (`held.leftovers`)."""
     live, kept = regular(pair.live), regular(pair.kept)
-    link = regular(pair.live_link)
     if live is None:
-        return absorb(pair, left) if (left or link) and kept else Outcome(Verdict.ABSENT)
+        return absorb(pair, left) if (left or pair.links) and kept else Outcome(Verdict.ABSENT)
     if kept is None:
         return _first(pair)
     # A second link to another inode than live's is an earlier live file, whose last lines were perhaps never taken.
-    older = link is not None and link.st_ino != live.st_ino
-    if not left and not older and not pair.apart:
-        if (live.st_dev, live.st_ino) == (kept.st_dev, kept.st_ino):
+    older = any((seen := regular(path)) is not None and seen.st_ino != live.st_ino for path in pair.links)
+    if not left and not older:
+        if not pair.apart and (live.st_dev, live.st_ino) == (kept.st_dev, kept.st_ino):
             return Outcome(Verdict.SAME)
         if not live.st_size:
             return Outcome(Verdict.EMPTY)
-        if (quick := _quick(pair, known, live, kept)) is not None:
+        if not pair.apart and (quick := _quick(pair, known, live, kept)) is not None:
             return quick
     try:
         site, pinned = pin(pair)
     except FileNotFoundError:
-        return absorb(pair, left) if left or link else Outcome(Verdict.ABSENT)
-    return _carry_out(Look(pair, site, pinned, left))
-
-
-def _carry_out(look: Look) -> Outcome:
+        return absorb(pair, left) if left or pair.links else Outcome(Verdict.ABSENT)
+    look = Look(pair, site, pinned, left)
     try:
         return look.carry_out()
-    except DiskError:
+    except (OSError, KeeperError):
         look.abandon()
         raise
 
@@ -97,48 +94,59 @@ def _copy(pair: Pair) -> Outcome:
 
 
 def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result) -> Outcome | None:
-    """What a stat and 4 KiB can settle: nothing new, or (mode copy) a tail alone. None: look properly."""
+    """What a stat (mode split) or 4 KiB (mode copy) can settle: nothing new, or a tail alone. None: look properly."""
     if live.st_ino != known.live_inode or kept.st_size != known.kept_size:
         return None
-    linked = regular(pair.live_link)
-    if live.st_size == known.live_size:
-        if linked is not None and linked.st_ino == live.st_ino:
+    if known.mode == "split":
+        linked = regular(pair.live_link)
+        # The link holds the inode, so its number is no other file's: the size tells whether it grew.
+        if linked is None or linked.st_ino != live.st_ino or live.st_size < known.live_size:
+            return None
+        if live.st_size == known.live_size:
             return Outcome(Verdict.SAME, mode="split", inode=live.st_ino, size=live.st_size)
-        if linked is None and kept.st_nlink == 1:
-            return Outcome(Verdict.SAME, mode="copy", inode=live.st_ino, size=live.st_size)
-    if linked is not None or live.st_size < kept.st_size:
+        return _tail(pair, live.st_ino, known.live_size, Outcome(Verdict.SAME, "split", "split"))
+    if known.mode != "copy" or live.st_size < kept.st_size:
         return None
-    return _tail(pair, live.st_ino)
+    return _tail(pair, live.st_ino, kept.st_size, Outcome(Verdict.AHEAD, "copied", "copy"))
 
 
-def _tail(pair: Pair, inode: int) -> Outcome | None:
-    """Mode copy: kept is the beginning of live, so what live has beyond it is appended; the cost is the tail's."""
+def _tail(pair: Pair, inode: int, offset: int, took: Outcome) -> Outcome | None:
+    """What live has beyond `offset` is appended to kept, so that the cost is the tail's, where kept's end shows that it
+    ends as live did there: in mode copy kept is live's beginning, in mode split its last lines are live's last. Where
+    they are not, None: a proper look puts them so. `took` is the answer for a tail that was taken.
+    """
     try:
         live_fd = files.open_read(pair.live)
     except FileNotFoundError:
         return None
     try:
         size = os.stat(pair.kept).st_size
-        start = max(0, size - TAIL)
         kept_fd = files.open_read(pair.kept)
         try:
-            end = os.pread(kept_fd, size - start, start)
+            end = os.pread(kept_fd, TAIL, max(0, size - TAIL))
         finally:
             os.close(kept_fd)
-        if os.fstat(live_fd).st_ino != inode or not end.endswith(b"\n"):
+        before = os.pread(live_fd, min(TAIL, offset), max(0, offset - TAIL))
+        if os.fstat(live_fd).st_ino != inode or not end.endswith(b"\n") or not _ends_alike(end, before, offset):
             return None
-        if os.pread(live_fd, size - start, start) != end:
-            return None
-        tail = files.read_at(live_fd, size, pair.live)
-        looked = size + len(tail)
+        tail = files.read_at(live_fd, offset, pair.live)
+        looked = offset + len(tail)
         tail = tail[: tail.rfind(b"\n") + 1]
         if not tail:
-            return Outcome(Verdict.SAME, mode="copy", inode=inode, size=looked)
+            return replace(took, verdict=Verdict.SAME, action="none", inode=inode, size=offset)
         disk.append(pair.kept, tail)
         disk.touch(pair.kept, os.fstat(live_fd).st_mtime_ns)
-        return Outcome(Verdict.AHEAD, "copied", "copy", tail.count(b"\n"), inode=inode, size=looked)
+        whole = looked if took.mode == "copy" else offset + len(tail)
+        return replace(took, added=tail.count(b"\n"), inode=inode, size=whole)
     finally:
         os.close(live_fd)
+
+
+def _ends_alike(end: bytes, before: bytes, offset: int) -> bool:
+    """Whether the bytes before live's offset are those at kept's end; a file shorter than the window counts whole."""
+    if not before.endswith(b"\n") and offset:
+        return False
+    return end == before if len(end) == len(before) else end.endswith(before) and offset <= TAIL
 
 
 def restore(pair: Pair, outcome: Outcome, full: bool, now_ns: int) -> Outcome:
@@ -147,6 +155,8 @@ def restore(pair: Pair, outcome: Outcome, full: bool, now_ns: int) -> Outcome:
     FileNotFoundError where nothing is kept.
     """
     for _ in range(LOOKS):
+        if regular(pair.live) is None and os.path.lexists(pair.live):
+            raise Refused(f"{pair.live} is no regular file: it was left as it is", "move it away, then run it again")
         if regular(pair.live) is None:
             back = _put_back(pair, outcome, now_ns)
             if back is None:
@@ -206,7 +216,7 @@ def _fold(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome:
     look = Look(pair, site, pinned, [])
     try:
         return replace(look.fold(bring_back=True, stamp_ns=now_ns), verdict=outcome.verdict)
-    except DiskError:
+    except (OSError, KeeperError):
         look.abandon()
         raise
 

@@ -14,15 +14,16 @@ from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import NotKept, Refused
+from keeper.errors import NotKept, Partial, Refused
 from keeper.transcripts import pair
+from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import resumable
-from keeper.transcripts.held import leftovers, make_folder, token
+from keeper.transcripts.held import make_folder, token
 from keeper.transcripts.keep import Keeper, Kept
 from keeper.transcripts.look import Outcome, regular
 from keeper.transcripts.merge import merge
 from keeper.transcripts.mirror import Mirror, Part, parts
-from keeper.transcripts.vault import Chat, Facts, SessionFacts, Vault
+from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict, judge
 
 STEP_NS = 10_000_000
@@ -192,9 +193,10 @@ class Restorer:
             self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
             first = self.keeper.footprint(profile, footprint, None)
         with self.vault.lock(place.chat.name):
-            mirror = Mirror(self.vault, place.chat, leftovers(place.chat.swap))
+            mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
             outcome = self._transcript(mirror, session, footprint, live, now_ns)
-            self.others(mirror, profile, session, footprint, live, now_ns)
+            for _ in range(2):  # once more at the end: a sweep that had judged them by their old times may be running
+                self.others(mirror, profile, session, footprint, live, now_ns)
             if regular(live) is None:  # a sweep that had judged it by its old time was under way
                 outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
         if first is not None and outcome.verdict is Verdict.SAME and outcome.action == "none":
@@ -207,7 +209,11 @@ class Restorer:
         disk.sync_dir(os.path.dirname(live))
         if outcome.mode != "link" or outcome.action in ("folded", "copied"):
             self._tell(profile, session, place)
-        return self._answer(session, place, live, outcome, mirror.changed)
+        answer = self._answer(session, place, live, outcome, mirror.changed)
+        if mirror.errors:
+            failed = mirror.errors[0]
+            answer = replace(answer, error=failed.message, cure=failed.cure, exit_code=Partial.exit_code)
+        return answer
 
     def _tell(self, profile: Path, session: str, place: Place) -> None:
         """What stands there now is what the next keep compares with."""
@@ -221,7 +227,7 @@ class Restorer:
         if len({os.stat(path).st_ino for path in footprint.transcripts if path.exists()}) > 1:
             _touch_all(footprint.transcripts, now_ns)
             return Outcome(Verdict.DOUBLED)
-        outcome = pair.keep(one, pair.Known(), mirror.left.get(one.label, []))
+        outcome = pair.keep(one, pair.Known(), mirror.left_of(one.label))
         return pair.restore(one, outcome, self.want.full, now_ns)
 
     def _live(self, profile: Path, footprint: Footprint, place: Place) -> str:
@@ -257,10 +263,11 @@ class Restorer:
             f"extras/file-history/{session}": f"{profile}/file-history/{session}",
             f"extras/tasks/{session}": f"{profile}/tasks/{session}",
         }
+        extras = "extras" in mirror.names
         for label, target in targets.items():
-            if os.path.isdir(f"{chat.path}/{label}"):
+            if (label in mirror.names or extras) and os.path.isdir(f"{chat.path}/{label}"):
                 todo[label] = Part(target, label)
-        for kind, target in (("beside", folder), ("todos", f"{profile}/todos")):
+        for kind, target in (("beside", folder), ("todos", f"{profile}/todos")) if extras else ():
             for name in _names(f"{chat.path}/extras/{kind}/{session}"):
                 label = f"extras/{kind}/{session}/{name}"
                 todo[label] = Part(f"{target}/{name}", label)
@@ -293,7 +300,10 @@ class Restorer:
             warnings.append("no prompt is stored in it: Claude will not resume it, start fresh")
         if cwd and not os.path.isdir(cwd):
             warnings.append(f"its directory {cwd} is gone: make it again, or restore with --cwd")
-        for uuid in outcome.gaps:
+        if outcome.verdict is Verdict.UNMERGEABLE:
+            warnings.append("written by a CLI up to 1.0.117, whose resumes copy the history: live was left as it is")
+        gaps = tuple(dict.fromkeys([*place.told.gaps, *outcome.gaps]))
+        for uuid in gaps:
             warnings.append(f"the parent record {uuid} is in no file: CLIs up to 2.1.85 load only what follows it")
         if outcome.lacks and outcome.verdict is Verdict.DIVERGED:
             warnings.append(
@@ -307,7 +317,7 @@ class Restorer:
         return Restored(
             session, place.chat.name, str(profile), os.path.basename(os.path.dirname(live)), cwd, live,
             str(outcome.verdict), outcome.action, _count(there), files, resume, can, outcome.lacks,
-            gaps=outcome.gaps, warnings=tuple(warnings),
+            gaps=gaps, warnings=tuple(warnings),
         )  # fmt: skip
 
 
@@ -332,4 +342,5 @@ def _touch_all(paths: list[Path], now_ns: int) -> None:
 
 
 def _count(path: str) -> int:
-    return files.read(path).count(b"\n")
+    with os.fdopen(files.open_read(path), "rb") as stream:
+        return sum(part.count(b"\n") for part in iter(lambda: stream.read(1 << 20), b""))

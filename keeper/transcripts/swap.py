@@ -150,8 +150,8 @@ def _place(site: Site, new: str, data: bytes, held: list[Held], bring_back: bool
             disk.move(tmp, site.live)
             unnote(site, tmp)
             return mine
-        except FileExistsError:
-            disk.unlink(tmp)
+        except (FileExistsError, FileNotFoundError):
+            disk.unlink(tmp)  # the name was taken, or the folder went with tmp in it: round again
             unnote(site, tmp)
 
 

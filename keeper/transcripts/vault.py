@@ -9,93 +9,25 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import time
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 import orjson
+from blake3 import blake3
 
 from keeper import disk, files
-from keeper.claude import is_session
 from keeper.errors import DiskError, Refused, VaultDamaged, VaultUnavailable
 from keeper.settings import Settings
+from keeper.transcripts.chat import Chat, Facts, told, written
+from keeper.transcripts.held import label_name, make_folder
 from keeper.transcripts.index import Index, IndexLost, Row
 
 VERSION = "1\n"
 _CHAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
 MANY = 5
 """More folders than this missing at once, or over a tenth of all, is a named state and no forgetting (KEEP-11)."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionFacts:
-    """What a chat's `chat.json` tells of one of its sessions. `born` is unix seconds of its first file."""
-
-    project: str
-    cwd: str
-    mode: str
-    born: float = 0.0
-    head: str = ""
-    forked_from: str | None = None
-    cleared_from: str | None = None
-    continues: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """A chat's `chat.json`: whose it is, its sessions with their lineage, its policy and the host's tags."""
-
-    chat: str
-    profile: str
-    policy: str = "keep"
-    tags: tuple[str, ...] = ()
-    sessions: dict[str, SessionFacts] = field(default_factory=dict)
-
-    def with_session(self, session: str, facts: SessionFacts) -> Facts:
-        """The same with this session's facts put in."""
-        return replace(self, sessions={**self.sessions, session: facts})
-
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """The folder of one conversation in the vault, and the names in it."""
-
-    name: str
-    path: str
-
-    def kept(self, session: str) -> str:
-        """The kept transcript."""
-        return f"{self.path}/{session}.jsonl"
-
-    def live_link(self, label: str) -> str:
-        """Mode split: the second link to the live inode of the file kept under this label (its path in the chat)."""
-        return f"{self.path}/{quote(label.removesuffix('.jsonl'), safe='')}.live"
-
-    def linked_labels(self) -> list[str]:
-        """The labels of which a second link to a live inode stands here."""
-        try:
-            names = os.listdir(self.path)
-        except FileNotFoundError:
-            return []
-        return [f"{unquote(name[:-5])}.jsonl" for name in names if name.endswith(".live")]
-
-    @property
-    def facts_file(self) -> str:
-        """`chat.json`."""
-        return f"{self.path}/chat.json"
-
-    @property
-    def swap(self) -> str:
-        """Inodes that are looked at or in flight; every one has a name here until its lines are safe."""
-        return f"{self.path}/swap"
-
-    @property
-    def aside(self) -> str:
-        """Torn fragments, older versions, variants: nothing is thrown away."""
-        return f"{self.path}/aside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,31 +62,40 @@ class Vault:
         """
         root = settings.vault
         known = _known_file(settings)
-        try:
-            identity = files.read(root / "id").decode().strip()
-        except FileNotFoundError:
-            identity = ""
+        identity = _id_of(root)
         vault = cls(root, settings)
-        if identity:
-            version = files.read(root / "VERSION").decode() if (root / "VERSION").exists() else VERSION
-            if version != VERSION:
-                raise VaultDamaged(f"the vault {root} is of version {version.strip()}", "use the keeper that made it")
-            noted = _known_id(known)
-            if noted not in ("", identity):
-                vault.notes.append(f"another vault than before stands at {root}: its chats are taken as they are")
-            if noted != identity:
-                disk.ensure_dir(settings.state_home)
-                disk.write_file(known, f"{identity}\n{root}\n".encode())
+        noted = _known_id(known)
+        if identity and noted == identity:
+            return vault._checked()
+        if not identity and not noted and not make:
             return vault
-        if _known_id(known):
+        disk.ensure_dir(settings.state_home)
+        with disk.lock(f"{known}.lock", settings.lock_wait_s):
+            return vault._first_met(known)
+
+    def _checked(self) -> Vault:
+        path = self.root / "VERSION"
+        version = files.read(path).decode() if path.exists() else VERSION
+        if version != VERSION:
+            raise VaultDamaged(f"the vault {self.root} is of version {version.strip()}", "use the keeper that made it")
+        return self
+
+    def _first_met(self, known: Path) -> Vault:
+        """A vault that this machine meets for the first time, or makes; one at a time, since two may start at once."""
+        identity, noted = _id_of(self.root), _known_id(known)
+        if not identity and noted:
             raise VaultUnavailable(
-                f"the vault {root} is not there, but this machine has one at that place (is its volume mounted?)",
+                f"the vault {self.root} is not there, but this machine has one at that place (is its volume mounted?)",
                 f"mount it; if you removed it on purpose, remove {known} too",
             )
-        if not make:
-            return vault
-        vault._make(known)
-        return vault
+        if not identity:
+            self._make(known)
+        elif noted != identity:
+            self._checked()
+            if noted:
+                self.notes.append(f"another vault than before stands at {self.root}: its chats are taken as they are")
+            disk.write_file(known, f"{identity}\n{self.root}\n".encode())
+        return self
 
     def _make(self, known: Path) -> None:
         disk.ensure_dir(self.root)
@@ -163,9 +104,8 @@ class Vault:
             disk.ensure_dir(self.root / name)
         disk.write_file(self.root / "VERSION", VERSION.encode())
         self.index.write(facts=[("chats", self._chats_inode())])
-        identity = secrets.token_hex(16)
+        identity = os.urandom(16).hex()
         disk.write_file(self.root / "id", f"{identity}\n".encode())
-        disk.ensure_dir(self.settings.state_home)
         disk.write_file(known, f"{identity}\n{self.root}\n".encode())
 
     def _chats_inode(self) -> str:
@@ -195,45 +135,38 @@ class Vault:
     def facts(self, chat: Chat) -> Facts | None:
         """The chat's `chat.json`; None where there is none or it does not read (it is told anew by the next keep)."""
         try:
-            table = orjson.loads(files.read(chat.facts_file))
-            sessions = {str(key): SessionFacts(**value) for key, value in table["sessions"].items() if is_session(key)}
-            return Facts(
-                chat.name, str(table["profile"]), str(table["policy"]), tuple(map(str, table["tags"])), sessions
-            )
-        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError, AttributeError):
+            return told(chat.name, files.read(chat.facts_file))
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write_facts(self, chat: Chat, facts: Facts, sync: bool) -> None:
         """`chat.json`, whole-old or whole-new. One that did not read is set aside first."""
         if os.path.lexists(chat.facts_file) and self.facts(chat) is None:
             self.set_aside(chat, chat.facts_file)
-        data = orjson.dumps({"schema": 1, **_plain(facts)}, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        disk.write_file(chat.facts_file, data, sync=sync)
+        disk.write_file(chat.facts_file, written(facts), sync=sync)
 
     def set_aside(self, chat: Chat, path: str) -> str:
         """Move a file of the chat into `aside/`, under a name that tells it from all others there."""
-        self.folder(chat.aside)
-        name = f"{chat.aside}/{time.time_ns():x}-{os.path.basename(path)}"
+        make_folder(chat.aside)
+        name = f"{chat.aside}/{time.time_ns():x}-{label_name(os.path.basename(path))}"
         disk.replace(path, name)
         return name
 
     def put_aside(self, chat: Chat, label: str, data: bytes) -> str:
         """Bytes into `aside/`, once: the name is told by the bytes, so that a second run adds nothing."""
-        from blake3 import blake3
-
-        self.folder(chat.aside)
-        name = f"{chat.aside}/{label}.{blake3(data).hexdigest(8)}"
+        make_folder(chat.aside)
+        name = f"{chat.aside}/{label_name(label)}.{blake3(data).hexdigest(8)}"
         if not os.path.lexists(name):
-            disk.write_file(name, data)
+            make_folder(chat.swap)
+            disk.write_file(name, data, beside=chat.swap)
         return name
 
-    def folder(self, path: str) -> None:
-        """A folder directly below one that exists. Never makes the chat's folder anew (KEEP-11)."""
-        if not os.path.isdir(path):
-            try:
-                disk.make_dir(path)
-            except FileExistsError:
-                return
+    def folder(self, chat: Chat, path: str) -> None:
+        """A folder directly below one that exists; what else has the name is set aside. Never makes the chat's folder
+        anew (KEEP-11)."""
+        if os.path.lexists(path) and not os.path.isdir(path):
+            self.set_aside(chat, path)
+        make_folder(path)
 
     # ------------------------------------------------------------------ tombstones
 
@@ -317,28 +250,26 @@ class Vault:
         facts = self.facts(chat)
         if facts is None:
             return []
-        rows = []
-        for session, told in facts.sessions.items():
-            rows.append(
-                Row(
-                    chat.name, session, facts.profile, told.project, told.cwd, told.mode, "", told.head, told.born,
-                    told.born, 0, 0, 0,
-                )
-            )  # fmt: skip
-        return rows
+        sessions = facts.sessions.items()
+        return [Row.of(chat.name, session, facts.profile, told, told.born) for session, told in sessions]
 
     def missing(self) -> list[Row]:
-        """The rows whose chat folder is gone."""
+        """The rows whose chat folder is gone. Rows first: a folder is there before its row."""
+        rows = self.rows()
         there = set(self.chat_names())
-        return [row for row in self.rows() if row.chat not in there]
+        return [row for row in rows if row.chat not in there]
 
     def settle_missing(self, now: float) -> list[str]:
         """Folders that a hand removed count as forgotten; many at once, or a vault put in another's place, do not.
 
         Returns the chats that were buried; what is not buried is noted, its rows go, and the next keep keeps on.
         """
-        if not (self.root / "chats").is_dir():
+        if not (self.root / "id").is_file():
             return []
+        emptied = not (self.root / "chats").is_dir()
+        for name in ("chats", "locks"):
+            if not (self.root / name).is_dir():
+                disk.ensure_dir(self.root / name)
         gone = self.missing()
         inode = self._chats_inode()
         try:
@@ -347,6 +278,7 @@ class Vault:
             return []  # noted where the rows were asked for; nothing is forgotten on an index that tells nothing
         if not gone and not moved:
             return []
+        moved = moved or emptied
         chats = {row.chat for row in gone}
         total = len({row.chat for row in self.rows()})
         many = len(chats) > MANY or (len(chats) > 1 and len(chats) * 10 > total)
@@ -356,26 +288,24 @@ class Vault:
         buried = []
         if not many and not moved:
             for row in gone:
-                self.bury(row.chat, row.session, row.profile, "hand", now)
-                buried.append(row.chat)
+                with self.lock(row.chat):
+                    if not os.path.isdir(self.chat(row.chat).path):
+                        self.bury(row.chat, row.session, row.profile, "hand", now)
+                        buried.append(row.chat)
         self.index.write(drop=[(row.chat, row.session) for row in gone], facts=[("chats", inode)])
         return buried
 
 
-def _plain(facts: Facts) -> dict[str, object]:
-    return {
-        "chat": facts.chat,
-        "profile": facts.profile,
-        "policy": facts.policy,
-        "tags": list(facts.tags),
-        "sessions": facts.sessions,  # orjson writes dataclasses as objects
-    }
-
-
 def _known_file(settings: Settings) -> Path:
-    from blake3 import blake3
-
+    """Where this machine notes which vault stands at that place."""
     return settings.state_home / f"vault-{blake3(str(settings.vault).encode()).hexdigest(8)}"
+
+
+def _id_of(root: Path) -> str:
+    try:
+        return files.read(root / "id").decode().strip()
+    except FileNotFoundError:
+        return ""
 
 
 def _known_id(known: Path) -> str:

@@ -126,6 +126,7 @@ class _Chain:
     """What a file's records say of its conversation: uuids in order, who hangs on whom."""
 
     order: dict[str, str | None]
+    parents: set[str]
     places: dict[str, int]
     talk: list[str]
     boundary: str | None
@@ -134,6 +135,7 @@ class _Chain:
     @classmethod
     def of(cls, lines: list[bytes], main: bool, known: dict[bytes, Record | None]) -> _Chain:
         order: dict[str, str | None] = {}
+        parents: set[str] = set()
         places: dict[str, int] = {}
         talk: list[str] = []
         boundary: str | None = None
@@ -149,6 +151,8 @@ class _Chain:
             if record.uuid is None or (main and record.sidechain):
                 continue
             order[record.uuid] = record.parent
+            if record.parent is not None:
+                parents.add(record.parent)
             places[record.uuid] = place
             if record.type in ("user", "assistant"):
                 talk.append(record.uuid)
@@ -156,11 +160,11 @@ class _Chain:
                 boundary = record.uuid
         # A file says its version in most records; the last one is of the CLI that wrote last.
         told = newest_version([version])
-        return cls(order, places, talk, boundary, bool(told) and told <= NEW_ID_ON_RESUME)
+        return cls(order, parents, places, talk, boundary, bool(told) and told <= NEW_ID_ON_RESUME)
 
     def leaves(self) -> set[str]:
         """The prompts and answers that no record of the chain hangs on."""
-        return set(self.talk) - {parent for parent in self.order.values() if parent is not None}
+        return set(self.talk) - self.parents
 
     def hanging(self, kept: _Chain) -> list[str]:
         """The parents that this file lost: named by a record of its chain, not in it, in order, each once.

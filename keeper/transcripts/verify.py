@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from keeper import files
+from keeper.transcripts.chat import Chat
 from keeper.transcripts.look import regular
 from keeper.transcripts.records import read, split
-from keeper.transcripts.vault import Chat, Vault
+from keeper.transcripts.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,57 @@
+"""Ledger: what is told of a session after a keep: its facts, its row, the words for a person.
+
+Pure: from what was known and what was found. It promises that a session which did not change is told the same, so
+that nothing is written for it (KEEP-5).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from keeper.claude import Footprint
+from keeper.transcripts.chat import SessionFacts
+from keeper.transcripts.index import Row
+from keeper.transcripts.look import Outcome
+from keeper.transcripts.verdict import Verdict
+
+
+def told_after(told: SessionFacts, outcome: Outcome, project: str) -> SessionFacts:
+    """A session's facts after a keep: where it lives now, in which mode it is kept, which gaps its folds met."""
+    if outcome.verdict is Verdict.ABSENT:
+        return told
+    unread = outcome.verdict in (Verdict.EMPTY, Verdict.WAITING)
+    gaps = tuple(dict.fromkeys([*told.gaps, *outcome.gaps]))
+    return replace(told, mode=told.mode if unread else outcome.mode, project=project, gaps=gaps)
+
+
+def row_after(row: Row | None, new: Row, outcome: Outcome, kept: os.stat_result | None) -> Row:
+    """A session's row after a keep: its state, and (modes copy and split) what the next keep need not read."""
+    state = row.state if row else ""
+    whole = outcome.action in ("linked", "relinked", "folded", "copied")
+    if whole or (outcome.verdict is Verdict.SAME and outcome.mode == "link"):
+        state = ""
+    elif outcome.verdict not in (Verdict.ABSENT, Verdict.SAME):
+        state = str(outcome.verdict)
+    seen = (0, 0, 0)
+    if outcome.inode and kept is not None and kept.st_ino != outcome.inode:
+        seen = (outcome.inode, outcome.size, kept.st_size)
+    since = row.since if row else new.since
+    return replace(new, state=state, since=since, live_inode=seen[0], live_size=seen[1], kept_size=seen[2])
+
+
+def warnings(footprint: Footprint, outcome: Outcome) -> tuple[str, ...]:
+    """What a person should know of a keep, one line each."""
+    found = []
+    if outcome.verdict is Verdict.DOUBLED:
+        names = ", ".join(path.parent.name for path in footprint.transcripts)
+        found.append(f"two live files of one session ({names}): both are kept, neither was touched")
+    if outcome.verdict is Verdict.UNMERGEABLE:
+        found.append("written by a CLI up to 1.0.117, whose resumes copy the history: kept, never folded")
+    if outcome.foreign:
+        found.append("the live file belongs to another user: kept, but not replaced")
+    for uuid in outcome.variants:
+        found.append(f"record {uuid} stands in two versions: both are kept, the live one behind the kept one")
+    for uuid in outcome.gaps:
+        found.append(f"the parent record {uuid} is in neither file: CLIs up to 2.1.85 load only what follows it")
+    return tuple(found)
