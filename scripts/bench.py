@@ -1,0 +1,401 @@
+"""Measures keeper against its budgets, on data of its own, and says which it keeps.
+
+    scripts/bench.py                    every line; a few minutes
+    scripts/bench.py --quick            the same with fewer bytes and fewer rounds
+    scripts/bench.py --only merge       one group: merge, first, second, turn, restore, start
+    scripts/bench.py --json             one object with `"schema": 1` on stdout
+    scripts/bench.py --write            and puts the lines into docs/performance.md, with the date and the machine
+
+One line a figure: the id or the budget, the figure, its limit, ok or MISSED. A figure without a limit is stated, not
+judged. What can be a ratio is one, its two sides run in turn and taken by their medians, so that a busy machine slows
+both. Exits 1 when a limit is missed. Everything lies in a new folder of the disk (`--dir`, else TMPDIR, else
+/var/tmp), and of a tmpfs for mode copy, and is gone at the end. docs/performance.md says what is compared with what.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import bench_data as data
+
+PYTHON = [sys.executable, "-c", "pass"]
+KEEPER = [str(Path(sys.executable).with_name("keeper"))]
+MB = 1_000_000
+PERFORMANCE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+
+
+# ---------------------------------------------------------------------- lines
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One figure. `limit` is its bound, the most (or with `at_least` the least) that it may be; None: only stated."""
+
+    id: str
+    what: str
+    figure: float
+    unit: str
+    limit: float | None = None
+    at_least: bool = False
+    detail: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        if self.limit is None:
+            return None
+        return self.figure >= self.limit if self.at_least else self.figure <= self.limit
+
+    def cells(self) -> tuple[str, ...]:
+        """What is printed of it, by column."""
+        verdict = {None: "stated", True: "ok", False: "MISSED"}[self.met]
+        limit = "" if self.limit is None else f"{'≥' if self.at_least else '≤'} {_short(self.limit)}"
+        return self.id, self.what, f"{_short(self.figure)} {self.unit}", limit, verdict, self.detail
+
+    def __str__(self) -> str:
+        name, what, figure, limit, verdict, detail = self.cells()
+        return f"{name:<10}  {what:<69}  {figure:>13}  {limit:>5}  {verdict:<6}  {detail}".rstrip()
+
+
+def _short(figure: float) -> str:
+    return f"{figure:.0f}" if figure >= 100 or figure == int(figure) else f"{figure:.3g}"
+
+
+# ---------------------------------------------------------------------- timing
+
+
+def timed(command: list[str], env: dict[str, str] | None = None) -> float:
+    """Seconds of one run by the clock. The command must end with 0."""
+    begun = time.perf_counter()
+    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    took = time.perf_counter() - begun
+    if done.returncode != 0:
+        sys.exit(f"bench: {command} ended with {done.returncode}: {done.stderr.decode()}")
+    return took
+
+
+Result = TypeVar("Result")
+
+
+def in_turn(rounds: int, runs: dict[str, Callable[[], Result]]) -> dict[str, list[Result]]:
+    """Every run once a round, so that what else the machine does meets all of them."""
+    found: dict[str, list[Result]] = {name: [] for name in runs}
+    for _ in range(rounds):
+        for name, run in runs.items():
+            found[name].append(run())
+    return found
+
+
+def medians(found: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a run lies: `disk` and `memory` are new folders of two volumes. `rounds` is how often each side runs."""
+
+    disk: Path
+    memory: Path
+    quick: bool
+
+    @property
+    def rounds(self) -> int:
+        return 3 if self.quick else 7
+
+    def env(self, profile: Path, vault: Path) -> dict[str, str]:
+        """What keeper is started with: nothing of the user's own, and settings that are not there."""
+        home = self.disk / "home"
+        named = {"HOME": home, "XDG_STATE_HOME": f"{vault}.state", "KEEPER_HOME": vault, "CLAUDE_CONFIG_DIR": profile}
+        return {"PATH": os.defpath, "LANG": "C.UTF-8", **{name: str(path) for name, path in named.items()}}
+
+    def tree(self, name: str) -> data.Profile:
+        """The profile of the issue's first pass: 500 chats of 97 MB in all, each with a companion."""
+        return data.profile(self.disk / name, 500, 10 * MB if self.quick else 97 * MB, companions=True)
+
+    def settle(self) -> None:
+        """Nothing is left to write back, so no run pays for what was done before it."""
+        subprocess.run(["sync", "-f", self.disk], check=True)
+
+    def work(self, name: str, *arguments: object) -> dict[str, float]:
+        """A part of bench_work in a process of its own."""
+        command = [sys.executable, str(Path(__file__).with_name("bench_work.py")), name, *map(str, arguments)]
+        return dict(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+
+
+# ---------------------------------------------------------------------- merge
+
+
+def merge(stage: Stage) -> Iterator[Line]:
+    """MERGE-12: speed and memory, cold, and how both grow from half a million lines to a million."""
+    size = 10 * MB if stage.quick else 100 * MB
+    pair = _files(stage, "half", data.sharing_half(1, size))
+    (runs,) = in_turn(stage.rounds, {"": lambda: stage.work("merge", *pair)}).values()
+    took = _median_of(runs)
+    what = f"merge of {size // MB} MB onto {size // MB} MB, half of it shared"
+    detail = f"{took['cpu_s']:.2f} s of the processor, {took['took_s']:.2f} s by the clock"
+    yield Line("MERGE-12", what, took["given"] / MB / took["cpu_s"], "MB/s", 150, True, detail)
+    detail = f"{_mb(took['peak'])}: both files, their lines, the {_mb(took['merged'])} merged"
+    yield Line(
+        "MERGE-12", "peak memory of that, by the bytes given", took["peak"] / took["given"], "×", 4, detail=detail
+    )
+
+    count = 50_000 if stage.quick else 500_000
+    for shape, make in data.SHAPES.items():
+        pairs = {str(n): _files(stage, str(n), make(n)) for n in (count, 2 * count)}
+        found = in_turn(3, {name: partial(stage.work, "merge", *pair) for name, pair in pairs.items()})
+        one, two = (_median_of(runs) for runs in found.values())
+        what = f"{count:,} → {2 * count:,} lines {shape}, processor"
+        detail = f"{one['cpu_s']:.2f} → {two['cpu_s']:.2f} s, memory {_mb(one['peak'])} → {_mb(two['peak'])}"
+        yield Line("MERGE-12", what, two["cpu_s"] / one["cpu_s"], "×", 2.5, detail=detail)
+
+
+def _files(stage: Stage, name: str, pair: tuple[bytes, bytes]) -> list[Path]:
+    paths = [stage.disk / f"{name}.{side}" for side in ("kept", "live")]
+    for path, content in zip(paths, pair, strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+def _median_of(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+
+
+def _mb(size: float) -> str:
+    return f"{size / MB:.0f} MB"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.{1 if seconds < 0.01 else 0}f} ms"
+
+
+# ---------------------------------------------------------------------- first pass, second keep
+
+
+def first(stage: Stage) -> Iterator[Line]:
+    """The first pass over 500 chats against `cp -al` of the same tree and a folder with two small files a chat."""
+    tree = stage.tree("first")
+    copy, folders, vault = stage.disk / "copy", stage.disk / "folders", stage.disk / "vault"
+    halves: list[float] = []
+
+    def keep() -> float:
+        _remove(vault, Path(f"{vault}.state"))
+        stage.settle()
+        return timed([*KEEPER, "keep", "--profile", str(tree.path)], stage.env(tree.path, vault))
+
+    def yardstick() -> float:
+        _remove(copy, folders)
+        stage.settle()
+        halves.append(timed(["cp", "-al", str(tree.path), str(copy)]))
+        return halves[-1] + stage.work("folders", folders, *tree.sessions)["took_s"]
+
+    took = medians(in_turn(stage.rounds, {"keep": keep, "yard": yardstick, "bare": lambda: timed(PYTHON)}))
+    what = f"first pass: {len(tree.sessions)} chats, {tree.files} files, {_mb(tree.bytes)}, by the yardstick"
+    detail = f"({_ms(took['keep'])} − python {_ms(took['bare'])}) / {_ms(took['yard'])}"
+    detail += f", of which cp -al {_ms(statistics.median(halves))}"
+    yield Line("first pass", what, (took["keep"] - took["bare"]) / took["yard"], "×", 2, detail=detail)
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def second(stage: Stage) -> Iterator[Line]:
+    """KEEP-5: the keep of an unchanged tree writes nothing to kept, live, seals or index; and what it costs."""
+    tree, vault = stage.tree("second"), stage.disk / "vault"
+    env = stage.env(tree.path, vault)
+    command = [*KEEPER, "keep", "--profile", str(tree.path)]
+    timed(command, env)
+    before = [data.snapshot(folder) for folder in (tree.path, vault)]
+    trace = stage.disk / "trace"
+    timed(["strace", "-f", "-y", "-qq", "-o", str(trace), "-e", f"trace={data.TRACED}", *command], env)
+    same = before == [data.snapshot(folder) for folder in (tree.path, vault)]
+    found = data.changes(trace.read_text("utf-8", "replace"), tree.path, vault)
+    locks = found.pop("locks")
+    detail = ", ".join(f"{name} {count}" for name, count in found.items())
+    detail += f"; inodes, times and sizes {'as before' if same else 'CHANGED'}; {locks} lock files opened"
+    figure = sum(found.values()) + (not same)
+    yield Line("KEEP-5", "second keep: calls that change anything (strace -f)", figure, "calls", 0, detail=detail)
+
+    took = medians(in_turn(stage.rounds, {"keep": lambda: timed(command, env), **_starts(env)}))
+    each = (took["keep"] - took["version"]) / len(tree.sessions) * 1000
+    what = f"second keep of {len(tree.sessions)} chats, beyond `keeper --version`"
+    yield Line("KEEP-5", what, each, "ms/chat", detail=f"{_ms(took['keep'])}; {_started(took)}")
+
+
+def _starts(env: dict[str, str]) -> dict[str, Callable[[], float]]:
+    """The starts that every figure of a whole command holds: the bare interpreter's, and keeper's own."""
+    return {"version": lambda: timed([*KEEPER, "--version"], env), "bare": lambda: timed(PYTHON)}
+
+
+def _started(took: dict[str, float]) -> str:
+    return f"`keeper --version` {_ms(took['version'])}, python {_ms(took['bare'])}"
+
+
+# ---------------------------------------------------------------------- turn, restore, start
+
+
+def turn(stage: Stage) -> Iterator[Line]:
+    """The keep of a turn of 8 kB does not depend on how much is kept already."""
+    small, large = MB, (10 if stage.quick else 100) * MB
+    for mode, vault in (("copy", stage.memory / "vault"), ("link", stage.disk / "vault")):
+        tree = data.profile(stage.disk / f"turn-{mode}", 2, 2 * MB, companions=False)
+        paths = [tree.transcript(0), tree.transcript(1)]
+        for path, size in zip(paths, (small, large), strict=True):
+            path.write_bytes(data.Scribe(size).transcript(path.stem, "/home/ada/p0", size))
+        env = stage.env(tree.path, vault)
+        timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+        inside = stage.work("turn", 3 * stage.rounds, vault, *paths)
+        whole = medians(in_turn(stage.rounds, {str(path): partial(_turn, path, env) for path in paths}))
+        for place, took in (("in the process", inside), ("the whole command", whole)):
+            one, many = (took[str(path)] for path in paths)
+            what = f"keep of a turn, mode {mode}, at {_mb(large)} by {_mb(small)}, {place}"
+            yield Line("turn", what, many / one, "×", 2, detail=f"{_ms(one)} → {_ms(many)}")
+
+
+def _turn(path: Path, env: dict[str, str]) -> float:
+    data.append_turn(path)
+    return timed([*KEEPER, "keep", path.stem, "--profile", str(path.parents[2])], env)
+
+
+def restore(stage: Stage) -> Iterator[Line]:
+    """RESTORE-11: 2,000 swept chats back at once; beside it `cp -al` of the same tree."""
+    yield _swept(stage, companions=False)
+    yield _swept(stage, companions=True)
+
+
+def _swept(stage: Stage, companions: bool) -> Line:
+    chats, size = 2000, 4 * MB if stage.quick else 20 * MB
+    tree = data.profile(stage.disk / f"swept-{companions}", chats, size, companions)
+    env = stage.env(tree.path, stage.disk / f"vault-{companions}")
+    copy = stage.disk / "copy"
+    timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+
+    def back() -> float:
+        tree.sweep()
+        stage.settle()
+        took = timed([*KEEPER, "restore", "--all"], env)
+        if sum(len(names) for _, _, names in os.walk(tree.projects)) != tree.files:
+            sys.exit("bench: restore --all did not put back every file")
+        return took
+
+    def copied() -> float:
+        _remove(copy)
+        stage.settle()
+        return timed(["cp", "-al", str(tree.projects), str(copy)])
+
+    took = medians(in_turn(stage.rounds, {"back": back, "copied": copied, **_starts(env)}))
+    detail = f"{_ms(took['back'])}; cp -al {_ms(took['copied'])}, {_started(took)}"
+    what = f"restore --all of {chats:,} swept chats, {tree.files:,} files, beyond python's start"
+    return Line("RESTORE-11", what, took["back"] - took["bare"], "s", None if companions else 0.5, detail=detail)
+
+
+def start(stage: Stage) -> Iterator[Line]:
+    """What a person or a hook waits for, by a bare interpreter. Stated: its budget is a later issue's."""
+    tree = data.profile(stage.disk / "start", 20, 2 * MB, companions=True)
+    large = tree.transcript(1)
+    large.write_bytes(data.Scribe(1).transcript(large.stem, "/home/ada/p1", (10 if stage.quick else 100) * MB))
+    env = stage.env(tree.path, stage.disk / "vault")
+    timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+    small = tree.sessions[0]
+
+    def swept(path: Path) -> float:
+        _remove(path.with_suffix(""))
+        path.unlink()
+        return timed([*KEEPER, "restore", path.stem], env)
+
+    runs = {
+        "`keeper keep SESSION`, nothing new": lambda: timed([*KEEPER, "keep", small, "--profile", str(tree.path)], env),
+        "`keeper restore`, the chat whole": lambda: timed([*KEEPER, "restore", small], env),
+        "`keeper restore`, the chat swept": lambda: swept(tree.transcript(0)),
+        f"`keeper restore`, a chat of {_mb(large.stat().st_size)} swept": lambda: swept(large),
+    }
+    took = medians(in_turn(3 * stage.rounds, {**_starts(env), **runs}))
+    named = {"`keeper --version`": took["version"], **{what: took[what] for what in runs}}
+    for what, seconds in named.items():
+        detail = f"{_ms(seconds)} / {_ms(took['bare'])}; a later issue's budget: ≤ 5"
+        yield Line("start", f"{what}, by `python -c pass`", seconds / took["bare"], "×", detail=detail)
+
+
+# ---------------------------------------------------------------------- all of it
+
+GROUPS = {"merge": merge, "first": first, "second": second, "turn": turn, "restore": restore, "start": start}
+
+
+@contextmanager
+def stage(where: Path | None, quick: bool) -> Iterator[Stage]:
+    """New folders on the disk and in memory, gone at the end."""
+    where = where or next((p for p in (Path(tempfile.gettempdir()), Path("/var/tmp")) if _kind(p) != "tmpfs"), Path())
+    shared = Path("/dev/shm")
+    if _kind(shared) != "tmpfs" or _kind(where) == "tmpfs":
+        sys.exit(f"bench: needs a disk (not {where}) and a tmpfs at {shared}: name a folder of the disk with --dir")
+    with (
+        tempfile.TemporaryDirectory(prefix="keeper-bench-", dir=where) as disk,
+        tempfile.TemporaryDirectory(prefix="keeper-bench-", dir=shared) as memory,
+    ):
+        yield Stage(Path(disk).resolve(), Path(memory).resolve(), quick)
+
+
+def _kind(path: Path) -> str:
+    """The kind of file system that the folder is on."""
+    return subprocess.run(["stat", "-f", "-c", "%T", path], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def write(lines: list[Line], end: str, where: Path | None) -> None:
+    """Puts the lines, as a table, into docs/performance.md between its marks."""
+    told = f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, Linux {platform.release()}, "
+    told += f"{os.cpu_count()} cores, {_kind(where or Path(tempfile.gettempdir()))}. `{end}`"
+    rows = [("id", "what", "figure", "limit", "", "of which"), ("---",) * 6, *(line.cells() for line in lines)]
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    text = PERFORMANCE.read_text("utf-8")
+    marks = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- end of bench -->)", re.DOTALL)
+    PERFORMANCE.write_text(marks.sub(lambda _: f"{told}\n\n{table}", text), "utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer bytes, fewer rounds")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--only", choices=GROUPS, action="append", help="this group; may be given more than once")
+    parser.add_argument("--dir", type=Path, help="a folder of the disk that is measured")
+    parser.add_argument("--write", action="store_true", help="put the lines into docs/performance.md")
+    asked = parser.parse_args()
+    for tool in ("strace", "cp", "sync", "stat", KEEPER[0]):
+        if shutil.which(tool) is None:
+            sys.exit(f"bench: {tool} is missing: scripts/setup dev installs it")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    lines = []
+    for name in asked.only or GROUPS:
+        with stage(asked.dir, asked.quick) as here:
+            for line in GROUPS[name](here):
+                lines.append(line)
+                if not asked.json:
+                    print(line, flush=True)
+    met, missed = (sum(line.met is wanted for line in lines) for wanted in (True, False))
+    end = f"bench: {met} met, {missed} missed"
+    if asked.json:
+        table = [{**asdict(line), "met": line.met} for line in lines]
+        print(json.dumps({"schema": 1, "quick": asked.quick, "lines": table, "met": met, "missed": missed}, indent=2))
+    else:
+        print(end)
+    if asked.write:
+        write(lines, end, asked.dir)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

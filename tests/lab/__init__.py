@@ -1,0 +1,1 @@
+"""Drives the real Claude Code CLI offline: installer, stub of its API, processes, terminals."""
