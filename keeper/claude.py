@@ -195,12 +195,13 @@ def profile_of(transcript: Path) -> Path | None:
     """The profile that a transcript's path lies in (`<profile>/projects/<project>/<session>.jsonl`)."""
     parents = transcript.parents
     if len(parents) >= 3 and parents[1].name == "projects":
-        return parents[2]
+        return effective(parents[2])
     return None
 
 
 def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
-    """The profiles that Claude processes of this user name in their environment (KEEP-13), each once."""
+    """The profiles of the Claude processes that this user runs (KEEP-13), each once: what their environment names, or
+    their home's own."""
     found: dict[Path, None] = {}
     for entry in _entries(str(proc), []):
         if not entry.name.isdigit():
@@ -214,9 +215,10 @@ def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
             environ = (proc / entry.name / "environ").read_bytes().split(b"\0")
         except OSError:
             continue  # gone, or not ours to read
-        for item in environ:
-            if item.startswith(b"CLAUDE_CONFIG_DIR=/"):
-                found[Path(os.fsdecode(item.partition(b"=")[2]))] = None
+        given = dict(item.partition(b"=")[::2] for item in environ)
+        named = given.get(b"CLAUDE_CONFIG_DIR") or (given[b"HOME"] + b"/.claude" if given.get(b"HOME") else b"")
+        if named:
+            found[effective(proc / entry.name / "cwd" / os.fsdecode(named))] = None
     return list(found)
 
 
@@ -225,14 +227,27 @@ def _is_claude(argv: list[bytes]) -> bool:
     return any(os.path.basename(word) in (b"claude", b"claude.exe") or b"/claude-code/" in word for word in argv[:2])
 
 
-def resume_command(session: str, cwd: str | None, profile: Path, default_profile: Path) -> str:
-    """The line to type to resume the session: where from, and with which profile (RESTORE-10)."""
+def resume_command(
+    session: str, cwd: str | None, profile: Path, default_profile: Path, named_profile: Path | None
+) -> str:  # fmt: skip
+    """The line to type to resume the session: where from, and with which profile (RESTORE-10).
+
+    `named_profile` is the one that the shell's environment names. The default profile is never named: Claude keeps its
+    own settings elsewhere when it is.
+    """
     words = []
     if cwd:
         words.append(f"cd {shlex.quote(cwd)} &&")
     if profile != default_profile:
         words.append(f"CLAUDE_CONFIG_DIR={shlex.quote(str(profile))}")
+    elif named_profile not in (None, default_profile):
+        words.append("env -u CLAUDE_CONFIG_DIR")
     return " ".join([*words, "claude --resume", session])
+
+
+def effective(profile: Path | str) -> Path:
+    """A profile by its one name: a link to it, or a path with dots, is the same profile (KEEP-13)."""
+    return Path(os.path.realpath(profile))
 
 
 def newest_version(versions: Iterable[str | None]) -> tuple[int, ...]:

@@ -45,8 +45,8 @@ def load(environ: Mapping[str, str]) -> Settings:
     if config is None:
         config = _xdg(environ, "XDG_CONFIG_HOME", home / ".config") / "keeper" / "keeper.toml"
     table = _table(config)
-    named = _path(environ.get("CLAUDE_CONFIG_DIR"), home)
-    default = home / ".claude"
+    named = _profile(environ.get("CLAUDE_CONFIG_DIR"), home)
+    default = Path(os.path.realpath(home / ".claude"))
     listed = tuple(_listed(table, config, home))
     profiles = dict.fromkeys([*([named] if named else [default]), *listed])
     vault = _path(environ.get("KEEPER_HOME"), home) or _vault(table, config, home)
@@ -75,6 +75,12 @@ def _path(value: str | None, home: Path) -> Path | None:
     return Path(os.path.abspath(value))
 
 
+def _profile(value: str | None, home: Path) -> Path | None:
+    """A profile by its one name, links resolved: two names must not make two profiles of one."""
+    path = _path(value, home)
+    return None if path is None else Path(os.path.realpath(path))
+
+
 def _table(config: Path) -> dict[str, object]:
     try:
         text = config.read_bytes()
@@ -101,7 +107,7 @@ def _listed(table: dict[str, object], config: Path, home: Path) -> list[Path]:
     value = table.get("profiles", [])
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise Usage(f"{config}: `profiles` must be a list of folders", 'write profiles = ["~/.claude-work"]')
-    return [path for item in value if (path := _path(item, home)) is not None]
+    return [path for item in value if (path := _profile(item, home)) is not None]
 
 
 def _vault(table: dict[str, object], config: Path, home: Path) -> Path | None:

@@ -70,18 +70,30 @@ class World:
 
     def keep(self, options: Options | None = None) -> Kept:
         """Keep the session, as `keeper keep SESSION` does. Raises what that raises."""
-        (answer,) = keep_session(self.vault(), self.session, time.time(), options, self.profile)
-        return answer
+        vault = self.vault()
+        try:
+            (answer,) = keep_session(vault, self.session, time.time(), options, self.profile)
+            return answer
+        finally:
+            vault.index.close()
 
     def keep_all(self) -> dict[str, Kept]:
         """Keep the whole profile, as `keeper keep` does; answers by session."""
-        keeper = Keeper(self.vault(), time.time())
-        answers = keeper.profile(self.profile)
-        keeper.finish()
-        return {answer.session: answer for answer in answers}
+        vault = self.vault()
+        try:
+            keeper = Keeper(vault, time.time())
+            answers = keeper.profile(self.profile)
+            keeper.finish()
+            return {answer.session: answer for answer in answers}
+        finally:
+            vault.index.close()
 
     def restore(self, full: bool = False) -> Restored:
-        return Restorer(self.vault(), time.time_ns(), Want(full=full)).session(self.session)
+        vault = self.vault()
+        try:
+            return Restorer(vault, time.time_ns(), Want(full=full)).session(self.session)
+        finally:
+            vault.index.close()
 
 
 def world(profile: Path, root: Path, state_home: Path, lock_wait_s: float = 30.0) -> World:

@@ -32,7 +32,7 @@ def keep(
     options = Options(adopt, chat, tags)
     if (adopt or chat) and len(what) != 1:
         raise Usage("--adopt and --chat go with one session", "name the session, or its transcript's path")
-    profile = profile.absolute() if profile else None
+    profile = claude.effective(profile) if profile else None
     vault = out.open_vault(make=True)
     if what:
         answers = [answer for item in what for answer in _named(vault, item, options, profile)]

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import click
 
+from keeper import claude
 from keeper.cli import out
 from keeper.doors.cli_version import installed_version
-from keeper.errors import Usage
-from keeper.transcripts.restore import Restored, Restorer, Want
+from keeper.errors import KeeperError, Usage
+from keeper.transcripts.restore import Restored, Restorer, Want, failed
 from keeper.transcripts.vault import Vault
 
 SLOW = 1000
@@ -42,22 +43,33 @@ def restore(
     if (through or repaired) and len(sessions) != 1:
         raise Usage("--through and --repaired go with one session", "name the session")
     vault = out.open_vault()
-    want = Want(
-        profile.absolute() if profile else None, str(cwd.absolute()) if cwd else None, full, dry_run, installed_version
-    )
+    whose = claude.effective(profile) if profile else None
+    want = Want(whose, str(cwd.absolute()) if cwd else None, full, dry_run, installed_version)
     if everything:
         return _all(vault, want, as_json)
     restorer = Restorer(vault, time.time_ns(), want)
     if through or repaired:
-        return _copy(restorer, sessions[0], through, as_json)
-    answers = [restorer.session(session) for session in sessions]
+        return _copy(restorer, sessions[0], through, dry_run, as_json)
+    answers = [_one(restorer, session, alone=len(sessions) == 1) for session in sessions]
     out.notes(vault)
     if as_json:
         out.say_json(asdict(answers[0]) if len(answers) == 1 else {"sessions": [asdict(one) for one in answers]})
     else:
         for answer in answers:
             _say(answer)
-    return max(answer.exit_code for answer in answers)
+    if len(answers) == 1:
+        return answers[0].exit_code
+    return 3 if any(answer.error for answer in answers) else 0
+
+
+def _one(restorer: Restorer, session: str, alone: bool) -> Restored:
+    """One of several that fails is told in its answer, and stops no other."""
+    try:
+        return restorer.session(session)
+    except KeeperError as error:
+        if alone:
+            raise
+        return failed(session, error)
 
 
 def _say(answer: Restored) -> None:
@@ -67,8 +79,9 @@ def _say(answer: Restored) -> None:
     for warning in answer.warnings:
         out.warn(warning)
     if answer.error:
-        out.warn(answer.error)
-    out.say(f"  resume with: {answer.resume}")
+        out.warn(f"{answer.session}: {answer.error}")
+    if answer.resume:
+        out.say(f"  resume with: {answer.resume}")
 
 
 def _all(vault: Vault, want: Want, as_json: bool) -> int:
@@ -94,10 +107,10 @@ def _all(vault: Vault, want: Want, as_json: bool) -> int:
     return 3 if failed else 0
 
 
-def _copy(restorer: Restorer, session: str, record: str | None, as_json: bool) -> int:
+def _copy(restorer: Restorer, session: str, record: str | None, dry_run: bool, as_json: bool) -> int:
     from keeper.transcripts.branch import write_copy
 
-    made = write_copy(restorer, session, str(uuid.uuid4()), record)
+    made = write_copy(restorer, session, str(uuid.uuid4()), record, dry_run)
     if as_json:
         out.say_json(asdict(made))
         return 0

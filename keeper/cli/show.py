@@ -26,7 +26,7 @@ def list_(cwd: Path | None, profile: Path | None, as_json: bool) -> int:
     Example: keeper list --cwd .
     """
     vault = out.open_vault()
-    rows = [row for row in vault.rows() if profile is None or row.profile == str(profile.absolute())]
+    rows = [row for row in vault.rows() if profile is None or row.profile == str(claude.effective(profile))]
     if cwd is not None:
         rows = [row for row in rows if row.cwd in (str(cwd.absolute()), str(cwd.resolve()))]
     chats = describe(vault, rows)
@@ -43,7 +43,7 @@ def list_(cwd: Path | None, profile: Path | None, as_json: bool) -> int:
 def _rows(vault: Vault, name: str, profile: Path | None) -> list[Row]:
     rows = [row for row in vault.rows() if name in (row.session, row.chat)]
     if profile is not None:
-        rows = [row for row in rows if row.profile == str(profile.absolute())]
+        rows = [row for row in rows if row.profile == str(claude.effective(profile))]
     if not rows:
         claude.check_session(name) if "/" in name or ".." in name else None
         raise NotKept(f"nothing is kept under {name}", "`keeper list` shows what is kept")

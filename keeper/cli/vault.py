@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from keeper import claude
 from keeper.cli import out
 from keeper.errors import Usage
 from keeper.transcripts.forget import forget as forget_chat
@@ -25,7 +26,7 @@ def forget(names: tuple[str, ...], profile: Path | None, as_json: bool) -> int:
     if not names:
         raise Usage("name a session or a chat", "`keeper list` shows what is kept")
     vault = out.open_vault()
-    gone = [forget_chat(vault, name, out.now(), str(profile.absolute()) if profile else None) for name in names]
+    gone = [forget_chat(vault, name, out.now(), str(claude.effective(profile)) if profile else None) for name in names]
     if as_json:
         out.say_json({"forgotten": [asdict(one) for one in gone]})
         return 0

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from keeper import settings
+from keeper import claude, settings
 from keeper.doors.cli_version import installed_version
 from keeper.transcripts.keep import Kept, Options
 from keeper.transcripts.keep import keep_session as _keep_session
@@ -33,7 +33,7 @@ def keep(
     """
     values = settings.load(os.environ if environ is None else environ)
     vault = Vault.open(values)
-    named = Path(profile) if profile is not None else None
+    named = claude.effective(profile) if profile is not None else None
     return _keep_session(vault, session, time.time(), Options(chat=chat, tags=tags), named)
 
 
@@ -51,7 +51,7 @@ def restore(
     values = settings.load(os.environ if environ is None else environ)
     vault = Vault.open(values, make=False)
     want = Want(
-        Path(profile) if profile is not None else None,
+        claude.effective(profile) if profile is not None else None,
         str(cwd) if cwd is not None else None,
         full,
         cli=installed_version,

@@ -15,7 +15,7 @@ from keeper.claude import Footprint
 from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.copies import repaired, through
 from keeper.transcripts.keep import Keeper
-from keeper.transcripts.restore import Restorer
+from keeper.transcripts.restore import Restorer, resume_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,24 @@ class Made:
     deeds: tuple[str, ...]
 
 
-def write_copy(restorer: Restorer, session: str, copy: str, record: str | None) -> Made:
-    """A copy up to `record`, or, where that is None, a repaired one. Raises NotKept, Refused, DiskError."""
+def write_copy(restorer: Restorer, session: str, copy: str, record: str | None, dry_run: bool = False) -> Made:
+    """A copy up to `record`, or, where that is None, a repaired one; a dry run says what it would be.
+
+    Raises NotKept, Refused, DiskError.
+    """
     claude.check_session(copy)
     source = restorer.session(session)
     vault = restorer.vault
     data = files.read(vault.chat(source.chat).kept(session))
     made = repaired(data, session, copy) if record is None else through(data, record, session, copy)
     live = f"{os.path.dirname(source.live)}/{copy}.jsonl"
+    resume = resume_line(vault.settings, copy, source.cwd, Path(source.profile))
+    records = made.data.count(b"\n")
+    answer = Made(
+        copy, session, copy, source.profile, source.project, source.cwd, live, records, resume, made.deeds
+    )  # fmt: skip
+    if dry_run:
+        return answer
     disk.write_new(live, [made.data])
     disk.sync_dir(os.path.dirname(live))
     keeper = Keeper(vault, restorer.now_ns / 1e9)
@@ -59,8 +69,4 @@ def write_copy(restorer: Restorer, session: str, copy: str, record: str | None) 
         vault.write_facts(chat, facts.with_session(copy, told), sync=True)
         for line in made.set_apart:
             vault.put_aside(chat, "unreadable", line)
-    resume = claude.resume_command(copy, source.cwd, profile, vault.settings.default_profile)
-    records = made.data.count(b"\n")
-    return Made(
-        copy, session, chat.name, source.profile, source.project, source.cwd, live, records, resume, made.deeds
-    )  # fmt: skip
+    return replace(answer, chat=chat.name)

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 
 from keeper import files
+from keeper.claude import folder_names
 from keeper.transcripts.records import Record, is_prompt, read
 
 WINDOW = 1 << 16
@@ -99,6 +100,18 @@ def _continued(first: Record | None, lines: list[bytes], session: str) -> str | 
         if own in line and (record := read(line)) is not None and record.session == session:
             return None
     return first.session
+
+
+def cwd_of(path: str, project: str) -> str | None:
+    """The last directory that the records name and that this project's folder is named from; None where none is."""
+    for line in reversed(files.read(path).split(b"\n")):
+        record = read(line) if b'"cwd"' in line or b'"relocatedCwd"' in line else None
+        if record is None:
+            continue
+        for cwd in (record.cwd, record.fields.get("relocatedCwd")):
+            if isinstance(cwd, str) and project in folder_names(_clean(cwd)):
+                return _clean(cwd)
+    return None
 
 
 def session_named(path: str) -> str | None:

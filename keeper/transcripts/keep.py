@@ -20,7 +20,7 @@ from keeper.errors import ChatGone, DiskError, KeeperError, NotKept, Partial
 from keeper.transcripts import pair
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.forget import finish_forgets
-from keeper.transcripts.head import Head, read_head, session_named
+from keeper.transcripts.head import Head, cwd_of, read_head, session_named
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.ledger import row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
@@ -191,9 +191,8 @@ class Keeper:
     def _chat_name(self, profile: str, session: str, head: Head | None) -> str:
         """The chat's id: a host's name, the session that this one goes on with, its own; with the profile's mark
         where another profile has a chat of that id already."""
-        if self.options.chat is not None:
-            return self.options.chat
         name = head.named if head and head.named and claude.is_session(head.named) else session
+        name = self.options.chat or name
         facts = self.vault.facts(self.vault.chat(name))
         if facts is not None and facts.profile != profile:
             return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
@@ -291,8 +290,11 @@ class Keeper:
             self.children += [(child, session) for child in children]
         else:
             told = told_after(told, outcome, live.parent.name if live else told.project)
+        if live is not None and told.project not in claude.folder_names(told.cwd):
+            # A worktree took it along: the directory is the one that its records name for that folder.
+            told = replace(told, cwd=cwd_of(chat.kept(session), told.project) or told.cwd)
         tags = tuple(dict.fromkeys([*facts.tags, *self.options.tags]))
-        wanted = replace(facts, profile=str(profile), tags=tags).with_session(session, told)
+        wanted = replace(facts, tags=tags).with_session(session, told)
         if wanted != facts or regular(chat.facts_file) is None:
             self.vault.write_facts(chat, wanted, sync=False)
             self.dirty.update({chat.facts_file: None, chat.path: None})

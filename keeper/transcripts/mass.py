@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 from keeper import claude, disk, files
@@ -19,7 +18,8 @@ from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
 from keeper.transcripts.mirror import Mirror
-from keeper.transcripts.restore import STEP_NS, Place, Restored, Restorer
+from keeper.transcripts.places import Place
+from keeper.transcripts.restore import STEP_NS, Restored, Restorer, failed, resume_line
 
 Progress = Callable[[int, int], None]
 
@@ -48,11 +48,20 @@ class _Mass:
     def restore(self, rows: list[Row], done: int, total: int, progress: Progress | None) -> list[Restored]:
         stamps = self._stamps(rows)
         answers = []
+        chats: dict[str, int] = {}
+        for row in rows:
+            chats[row.session] = chats.get(row.session, 0) + 1
         for count, row in enumerate(rows):
+            if not chats[row.session]:
+                continue  # answered with the first of its chats
             try:
-                answers.append(self._one(row, stamps[row.session]))
+                if chats[row.session] > 1:
+                    chats[row.session] = 0
+                    answers.append(self.restorer.one(row.session, stamps[row.session]))
+                else:
+                    answers.append(self._one(row, stamps[row.session]))
             except (KeeperError, OSError) as error:
-                answers.append(_failed(row, files.told(error, self.profile), self.restorer))
+                answers.append(failed(row.session, files.told(error, self.profile), row.chat, row.profile))
             if progress is not None:
                 progress(done + count + 1, total)
         if self.folders:
@@ -150,13 +159,7 @@ def _told(row: Row) -> SessionFacts:
 
 
 def _answer(row: Row, live: str, verdict: str, action: str, files: int, restorer: Restorer) -> Restored:
-    default = restorer.vault.settings.default_profile
-    resume = claude.resume_command(row.session, row.cwd, Path(row.profile), default)
+    resume = resume_line(restorer.vault.settings, row.session, row.cwd, Path(row.profile))
     return Restored(
         row.session, row.chat, row.profile, row.project, row.cwd, live, verdict, action, None, files, resume, None
     )  # fmt: skip
-
-
-def _failed(row: Row, error: KeeperError, restorer: Restorer) -> Restored:
-    answer = _answer(row, "", "", "failed", 0, restorer)
-    return replace(answer, error=error.message, cure=error.cure, exit_code=error.exit_code)

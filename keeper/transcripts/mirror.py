@@ -151,6 +151,7 @@ class Mirror:
             disk.link(live, kept)
         except NoLinks:
             self._copy(live, kept)
+            return
         except FileNotFoundError:
             if not os.path.isdir(os.path.dirname(kept)):
                 raise

@@ -14,15 +14,14 @@ from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import NotKept, Partial, Refused
-from keeper.transcripts import pair
-from keeper.transcripts.chat import Chat, Facts, SessionFacts
+from keeper.errors import KeeperError, Partial, Refused
+from keeper.settings import Settings
+from keeper.transcripts import pair, places
 from keeper.transcripts.head import resumable
-from keeper.transcripts.held import make_folder, token
 from keeper.transcripts.keep import Keeper, Kept
 from keeper.transcripts.look import Outcome, regular
-from keeper.transcripts.merge import merge
 from keeper.transcripts.mirror import Mirror, Part, parts
+from keeper.transcripts.places import Place, seen_from
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict, judge
 
@@ -69,13 +68,6 @@ class Restored:
     exit_code: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    chat: Chat
-    facts: Facts
-    told: SessionFacts
-
-
 class Restorer:
     """One run of restores over a vault. `now_ns` is the time that what is put back gets."""
 
@@ -101,86 +93,36 @@ class Restorer:
 
     def session(self, session: str) -> Restored:
         """Put back one session for a resume. Raises Refused, NotKept and what the disk says."""
+        answer = self.one(session, self.now_ns)
+        self.finish()
+        return answer
+
+    def one(self, session: str, now_ns: int) -> Restored:
+        """Put back one session, with the other files of its conversation, and what further chats keep of it."""
         claude.check_session(session)
-        place = self._one_place(session, self._places(session))
+        found = places.find(self.vault, session, self.want.profile)
+        if len(found) > 1:
+            places.fold(self.vault, session, found, dry_run=self.want.dry_run)
+        place = found[0]
         also = [s for s, told in place.facts.sessions.items() if told.continues == session and s != session]
         also += [place.told.continues] if place.told.continues in place.facts.sessions else []
         for other in also:
-            self.restore(other, seen_from(place, other), self.now_ns - STEP_NS)
-        answer = self.restore(session, place, self.now_ns)
-        self.finish()
+            self.restore(other, seen_from(place, other), now_ns - STEP_NS)
+        answer = self.restore(session, place, now_ns)
+        if not self.want.dry_run:
+            for further in found[1:]:
+                more = self._further(session, further, answer.live, now_ns)
+                answer = replace(answer, files=answer.files + more)
         return replace(answer, also=tuple(also))
 
-    def _places(self, session: str) -> list[Place]:
-        """Every chat that keeps the session, through the index and by its own name (RESTORE-5, RESTORE-17)."""
-        names = dict.fromkeys([*(row.chat for row in self.vault.rows(session)), session])
-        found = []
-        for name in names:
-            chat = self.vault.chat(name)
-            if regular(chat.kept(session)) is None:
-                continue
-            facts = self.vault.facts(chat)
-            if facts is None or session not in facts.sessions:
-                facts = self._facts_anew(chat, session)
-            if self.vault.forgotten(facts.profile, session) is not None:
-                continue  # a forget that was killed: its bytes are about to go
-            found.append(Place(chat, facts, facts.sessions[session]))
-        return found
-
-    def _facts_anew(self, chat: Chat, session: str) -> Facts:
-        """`chat.json` is lost: the profile is the one that holds the session, or the only one that there is."""
-        profiles = self.vault.settings.profiles
-        profile = next((p for p in profiles if claude.places(p, session)), self.want.profile or profiles[0])
-        from keeper.transcripts.head import read_head
-
-        head = read_head(chat.kept(session), session)
-        told = SessionFacts(
-            claude.folder_names(head.cwd)[0] if head.cwd else "", head.cwd, "link", head.born, head.head
-        )
-        return Facts(chat.name, str(profile)).with_session(session, told)
-
-    def _one_place(self, session: str, places: list[Place]) -> Place:
-        if self.want.profile is not None:
-            places = [place for place in places if place.facts.profile == str(self.want.profile)]
-        if not places:
-            raise NotKept(
-                f"nothing is kept of session {session}",
-                "`keeper list` shows what is kept; what was never kept and is swept cannot be put back",
-            )
-        profiles = sorted({place.facts.profile for place in places})
-        if len(profiles) > 1:
-            raise Refused(
-                f"session {session} is kept in {len(profiles)} profiles: {', '.join(profiles)}",
-                "say which with --profile",
-            )
-        if len(places) > 1:
-            self._fold_candidates(session, places)
-        return places[0]
-
-    def _fold_candidates(self, session: str, places: list[Place]) -> None:
-        """Several chats of one profile keep the session: folded into the first, refused where they contradict."""
-        first, *others = places
-        with self.vault.lock(first.chat.name):
-            kept = first.chat.kept(session)
-            data = whole = files.read(kept)
-            for other in others:
-                theirs = files.read(other.chat.kept(session))
-                if judge(data, theirs).verdict in (Verdict.DIVERGED, Verdict.UNMERGEABLE):
-                    names = ", ".join(place.chat.name for place in places)
-                    raise Refused(
-                        f"session {session} is kept in chats that contradict each other: {names}",
-                        "look at both with `keeper export --chat`, and forget the one that is wrong",
-                    )
-                data = merge(data, theirs).data
-            if data != whole:
-                make_folder(first.chat.swap)
-                new = f"{first.chat.swap}/{session}.{token()}.tmp"
-                disk.write_new(new, [data])
-                disk.touch(new, os.stat(kept).st_mtime_ns)
-                old = f"{first.chat.swap}/{session}.jsonl~{token()}"
-                disk.link(kept, old)  # a writer may still hold it; the next keep reads what it wrote and lets go
-                disk.replace(new, kept)
-                disk.sync_dir(first.chat.path)
+    def _further(self, session: str, place: Place, live: str, now_ns: int) -> int:
+        """The other files that a further chat keeps of the session; how many came back."""
+        profile = Path(place.facts.profile)
+        footprint = claude.survey(profile, only=session).footprints.get(session) or Footprint(session)
+        with self.vault.lock(place.chat.name):
+            mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
+            self.others(mirror, profile, session, footprint, live, now_ns)
+        return mirror.changed
 
     def restore(self, session: str, place: Place, now_ns: int) -> Restored:
         profile = Path(place.facts.profile)
@@ -273,9 +215,10 @@ class Restorer:
                 todo[label] = Part(f"{target}/{name}", label)
         for part in todo.values():
             mirror.restore(part, now_ns)
-        history = f"{profile}/file-history/{session}"
-        if os.path.isdir(history) and not os.path.islink(history):
-            disk.touch(history, now_ns)  # a sweep judges this folder by its own time
+        for kind in ("file-history", "tasks"):
+            whole = f"{profile}/{kind}/{session}"
+            if os.path.isdir(whole) and not os.path.islink(whole):
+                disk.touch(whole, now_ns)  # a sweep judges these folders by their own time
 
     # ------------------------------------------------------------------ answers
 
@@ -313,7 +256,7 @@ class Restorer:
             )
         elif outcome.lacks and outcome.verdict is Verdict.THINNED and outcome.action == "none":
             warnings.append(f"kept holds {outcome.lacks} records that the live file has not; --full folds them in")
-        resume = claude.resume_command(session, cwd, profile, self.vault.settings.default_profile)
+        resume = resume_line(self.vault.settings, session, cwd, profile)
         return Restored(
             session, place.chat.name, str(profile), os.path.basename(os.path.dirname(live)), cwd, live,
             str(outcome.verdict), outcome.action, _count(there), files, resume, can, outcome.lacks,
@@ -321,9 +264,17 @@ class Restorer:
         )  # fmt: skip
 
 
-def seen_from(place: Place, session: str) -> Place:
-    """The same chat, seen from another of its sessions."""
-    return replace(place, told=place.facts.sessions[session])
+def resume_line(settings: Settings, session: str, cwd: str, profile: Path) -> str:
+    """The line to type, as it must be in the shell that this command ran in."""
+    return claude.resume_command(session, cwd, profile, settings.default_profile, settings.named_profile)
+
+
+def failed(session: str, error: KeeperError, chat: str = "", profile: str = "") -> Restored:
+    """The answer for a session that could not be put back."""
+    return Restored(
+        session, chat, profile, "", "", "", "", "failed", None, 0, "", None,
+        error=error.message, cure=error.cure, exit_code=error.exit_code,
+    )  # fmt: skip
 
 
 def _names(folder: str) -> list[str]:

@@ -238,11 +238,23 @@ def test_a_merge_cut_short_and_tried_again_has_each_record_once(done: str, live:
         ("A B t u", "A t C", "A B t u t C"),
         ("A B t u", "A t u C", "A B t u C"),
         ("A B t t", "A t t t C", "A B t t t C"),
+        ("A B t t t", "A t t u", "A B t t t u"),
+        ("A B t t u t t t u", "X A t t u t t t", "X A B t t u t t t u t t t"),
         ("A t B C", "X t C D", "A X t B C D"),
     ],
 )
 def test_what_live_adds_stands_where_claude_reads_it(kept: str, live: str, expected: str) -> None:
     assert fold(kept, live) == expected
+
+
+@pytest.mark.accepts("MERGE-5", "MERGE-6")
+def test_an_end_that_an_earlier_merge_added_is_known_and_no_more_of_it() -> None:
+    runs = [run for length in range(7) for run in product("tu", repeat=length)]
+    for end, more in product(runs, runs):
+        kept, live = ("A", "B", *end), ("A", *more)
+        if not is_part(live, kept):
+            known = max(n for n in range(len(more) + 1) if end[len(end) - n :] == more[:n] and n <= len(end))
+            assert merged(kept, live) == (*kept, *more[known:])
 
 
 @pytest.mark.accepts("MERGE-6")
@@ -254,6 +266,7 @@ def test_what_live_adds_stands_where_claude_reads_it(kept: str, live: str, expec
         ("A B C", "C x B y A z", "A B y C x z"),
         ("A B C t D", "A t D B t C", "A t B t C t D"),
         ("A B C u D", "C A u v D", "A B C u v D"),
+        ("A C t u", "C t A t u", "A C t u t u"),
     ],
 )
 def test_kept_s_order_stays_where_live_has_another(kept: str, live: str, expected: str) -> None:

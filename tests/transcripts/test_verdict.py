@@ -15,7 +15,7 @@ from keeper.transcripts.merge import merge
 from keeper.transcripts.verdict import Verdict, judge
 from tests import build
 from tests.build import boundary, jsonl, line, meta, prompt, real_kept, real_live, talk, write_live
-from tests.seam import World, changes_of, lines_of, names_of_ours, state_of, twice_or_missing, world
+from tests.seam import World, lines_of, names_of_ours, state_of, twice_or_missing, world
 
 OLD, NEW = "2.1.197", "2.1.328"
 CWD = "/srv/demo/proj"
@@ -149,7 +149,9 @@ def test_keep_does_what_the_row_says(here: World, name: str) -> None:
         assert (view.chat / f"{view.session}.live").samefile(view.live)
     assert set(case.kept.splitlines()) <= set(kept.splitlines()), "kept lost a line"
     assert names_of_ours(view.profile, view.root) == []
-    assert changes_of(view.keep) == [], "a second keep of the same files changed something"
+    found = state_of(view.profile, view.root)
+    view.keep()
+    assert state_of(view.profile, view.root) == found, "a second keep of the same files changed something"
 
 
 @pytest.mark.accepts("KEEP-4", "RESTORE-3")

@@ -1,0 +1,105 @@
+"""Places: where a session is kept: in which chats, of which profile, and whether they agree.
+
+Found through the index and by the session's own name, not by a walk (RESTORE-5). It promises that two profiles' chats
+are never taken for one, and that several chats of one profile are folded or refused aloud. It refuses what lies under
+a tombstone.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from keeper import claude, disk, files
+from keeper.errors import NotKept, Refused
+from keeper.transcripts.chat import Chat, Facts, SessionFacts
+from keeper.transcripts.head import read_head
+from keeper.transcripts.held import make_folder, token
+from keeper.transcripts.look import regular
+from keeper.transcripts.merge import merge
+from keeper.transcripts.vault import Vault
+from keeper.transcripts.verdict import Verdict, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    chat: Chat
+    facts: Facts
+    told: SessionFacts
+
+
+def find(vault: Vault, session: str, profile: Path | None) -> list[Place]:
+    """Every chat that keeps the session, of one profile. Raises NotKept, and Refused where two profiles have it."""
+    found = _all(vault, session, profile)
+    if profile is not None:
+        found = [place for place in found if place.facts.profile == str(profile)]
+    if not found:
+        raise NotKept(
+            f"nothing is kept of session {session}",
+            "`keeper list` shows what is kept; what was never kept and is swept cannot be put back",
+        )
+    profiles = sorted({place.facts.profile for place in found})
+    if len(profiles) > 1:
+        raise Refused(
+            f"session {session} is kept in {len(profiles)} profiles: {', '.join(profiles)}", "say which with --profile"
+        )
+    return found
+
+
+def _all(vault: Vault, session: str, profile: Path | None) -> list[Place]:
+    names = dict.fromkeys([*(row.chat for row in vault.rows(session)), session])
+    found = []
+    for name in names:
+        chat = vault.chat(name)
+        if regular(chat.kept(session)) is None:
+            continue
+        facts = vault.facts(chat)
+        if facts is None or session not in facts.sessions:
+            facts = _facts_anew(vault, chat, session, profile)
+        if vault.forgotten(facts.profile, session) is not None:
+            continue  # a forget that was killed: its bytes are about to go
+        found.append(Place(chat, facts, facts.sessions[session]))
+    return found
+
+
+def _facts_anew(vault: Vault, chat: Chat, session: str, profile: Path | None) -> Facts:
+    """`chat.json` is lost: the profile is the one that holds the session, or the only one that there is."""
+    profiles = vault.settings.profiles
+    whose = next((p for p in profiles if claude.places(p, session)), profile or profiles[0])
+    head = read_head(chat.kept(session), session)
+    project = claude.folder_names(head.cwd)[0] if head.cwd else ""
+    told = SessionFacts(project, head.cwd, "link", head.born, head.head)
+    return Facts(chat.name, str(whose)).with_session(session, told)
+
+
+def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:
+    """Several chats of one profile keep the session: folded into the first. Raises Refused where they contradict."""
+    first, *others = found
+    with vault.lock(first.chat.name):
+        kept = first.chat.kept(session)
+        data = whole = files.read(kept)
+        for other in others:
+            theirs = files.read(other.chat.kept(session))
+            if judge(data, theirs).verdict in (Verdict.DIVERGED, Verdict.UNMERGEABLE):
+                names = ", ".join(place.chat.name for place in found)
+                raise Refused(
+                    f"session {session} is kept in chats that contradict each other: {names}",
+                    "look at both with `keeper export --chat`, and forget the one that is wrong",
+                )
+            data = merge(data, theirs).data
+        if data == whole or dry_run:
+            return
+        make_folder(first.chat.swap)
+        new = f"{first.chat.swap}/{token()}.tmp"
+        disk.write_new(new, [data])
+        disk.touch(new, os.stat(kept).st_mtime_ns)
+        # A writer may still hold it: the next keep reads what it wrote, and lets go.
+        disk.link(kept, f"{first.chat.swap}/{session}.jsonl~{token()}")
+        disk.replace(new, kept)
+        disk.sync_dir(first.chat.path)
+
+
+def seen_from(place: Place, session: str) -> Place:
+    """The same chat, seen from another of its sessions."""
+    return replace(place, told=place.facts.sessions[session])
