@@ -97,10 +97,11 @@ def projects(profile: Path) -> list[os.DirEntry[str]]:
         except OSError:
             continue
     if linked:
-        seen = {entry.stat().st_ino for entry in real}
+        seen = {(entry.stat().st_dev, entry.stat().st_ino) for entry in real}
         for entry in linked:
-            if entry.stat().st_ino not in seen:
-                seen.add(entry.stat().st_ino)
+            place = (entry.stat().st_dev, entry.stat().st_ino)
+            if place not in seen:
+                seen.add(place)
                 real.append(entry)
     return real
 

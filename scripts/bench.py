@@ -15,8 +15,6 @@ both. Exits 1 when a limit is missed. Everything lies in a new folder of the dis
 import argparse
 import json
 import os
-import platform
-import re
 import shutil
 import signal
 import statistics
@@ -26,53 +24,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import bench_data as data
+from bench_lines import Line, as_json, closing, write
 
 PYTHON = [sys.executable, "-c", "pass"]
 KEEPER = [str(Path(sys.executable).with_name("keeper"))]
 MB = 1_000_000
-PERFORMANCE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
-
-
-# ---------------------------------------------------------------------- lines
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One figure. `limit` is its bound, the most (or with `at_least` the least) that it may be; None: only stated."""
-
-    id: str
-    what: str
-    figure: float
-    unit: str
-    limit: float | None = None
-    at_least: bool = False
-    detail: str = ""
-
-    @property
-    def met(self) -> bool | None:
-        if self.limit is None:
-            return None
-        return self.figure >= self.limit if self.at_least else self.figure <= self.limit
-
-    def cells(self) -> tuple[str, ...]:
-        """What is printed of it, by column."""
-        verdict = {None: "stated", True: "ok", False: "MISSED"}[self.met]
-        limit = "" if self.limit is None else f"{'≥' if self.at_least else '≤'} {_short(self.limit)}"
-        return self.id, self.what, f"{_short(self.figure)} {self.unit}", limit, verdict, self.detail
-
-    def __str__(self) -> str:
-        name, what, figure, limit, verdict, detail = self.cells()
-        return f"{name:<10}  {what:<69}  {figure:>13}  {limit:>5}  {verdict:<6}  {detail}".rstrip()
-
-
-def _short(figure: float) -> str:
-    return f"{figure:.0f}" if figure >= 100 or figure == int(figure) else f"{figure:.3g}"
 
 
 # ---------------------------------------------------------------------- timing
@@ -252,13 +214,15 @@ def _started(took: dict[str, float]) -> str:
 def turn(stage: Stage) -> Iterator[Line]:
     """The keep of a turn of 8 kB does not depend on how much is kept already."""
     small, large = MB, (10 if stage.quick else 100) * MB
-    for mode, vault in (("copy", stage.memory / "vault"), ("link", stage.disk / "vault")):
+    for mode in ("copy", "link", "split"):
         tree = data.profile(stage.disk / f"turn-{mode}", 2, 2 * MB, companions=False)
-        paths = [tree.transcript(0), tree.transcript(1)]
-        for path, size in zip(paths, (small, large), strict=True):
-            path.write_bytes(data.Scribe(size).transcript(path.stem, "/home/ada/p0", size))
+        vault = (stage.memory if mode == "copy" else stage.disk) / f"vault-{mode}"
         env = stage.env(tree.path, vault)
+        paths = [tree.rewrite(0, small), tree.rewrite(1, large)]
         timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+        for path in paths if mode == "split" else ():
+            data.cut_back(path)
+            _turn(path, env)  # what was cut is met with the first turn; what it costs from then on is measured
         inside = stage.work("turn", 3 * stage.rounds, vault, *paths)
         whole = medians(in_turn(stage.rounds, {str(path): partial(_turn, path, env) for path in paths}))
         for place, took in (("in the process", inside), ("the whole command", whole)):
@@ -307,8 +271,7 @@ def _swept(stage: Stage, companions: bool) -> Line:
 def start(stage: Stage) -> Iterator[Line]:
     """What a person or a hook waits for, by a bare interpreter. Stated: its budget is a later issue's."""
     tree = data.profile(stage.disk / "start", 20, 2 * MB, companions=True)
-    large = tree.transcript(1)
-    large.write_bytes(data.Scribe(1).transcript(large.stem, "/home/ada/p1", (10 if stage.quick else 100) * MB))
+    large = tree.rewrite(1, (10 if stage.quick else 100) * MB)
     env = stage.env(tree.path, stage.disk / "vault")
     timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
     small = tree.sessions[0]
@@ -355,17 +318,6 @@ def _kind(path: Path) -> str:
     return subprocess.run(["stat", "-f", "-c", "%T", path], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def write(lines: list[Line], end: str, where: Path | None) -> None:
-    """Puts the lines, as a table, into docs/performance.md between its marks."""
-    told = f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, Linux {platform.release()}, "
-    told += f"{os.cpu_count()} cores, {_kind(where or Path(tempfile.gettempdir()))}. `{end}`"
-    rows = [("id", "what", "figure", "limit", "", "of which"), ("---",) * 6, *(line.cells() for line in lines)]
-    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    text = PERFORMANCE.read_text("utf-8")
-    marks = re.compile(r"(?<=<!-- bench -->\n).*?(?=<!-- end of bench -->)", re.DOTALL)
-    PERFORMANCE.write_text(marks.sub(lambda _: f"{told}\n\n{table}", text), "utf-8")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="fewer bytes, fewer rounds")
@@ -385,16 +337,10 @@ def main() -> int:
                 lines.append(line)
                 if not asked.json:
                     print(line, flush=True)
-    met, missed = (sum(line.met is wanted for line in lines) for wanted in (True, False))
-    end = f"bench: {met} met, {missed} missed"
-    if asked.json:
-        table = [{**asdict(line), "met": line.met} for line in lines]
-        print(json.dumps({"schema": 1, "quick": asked.quick, "lines": table, "met": met, "missed": missed}, indent=2))
-    else:
-        print(end)
+    print(as_json(lines) if asked.json else closing(lines))
     if asked.write:
-        write(lines, end, asked.dir)
-    return 1 if missed else 0
+        write(lines, _kind(asked.dir or Path(tempfile.gettempdir())))
+    return 1 if any(line.met is False for line in lines) else 0
 
 
 if __name__ == "__main__":

@@ -139,17 +139,28 @@ class Profile:
     def projects(self) -> Path:
         return self.path / "projects"
 
-    def transcript(self, number: int = 0) -> Path:
+    def transcript(self, number: int) -> Path:
         """Where the transcript of the numbered session lives."""
         return self.projects / project_name(number) / f"{self.sessions[number]}.jsonl"
+
+    def rewrite(self, number: int, size: int) -> Path:
+        """Gives the numbered session another transcript, of about so many bytes; returns where it lies."""
+        path = self.transcript(number)
+        path.write_bytes(Scribe(size).transcript(path.stem, cwd(number), size))
+        return path
 
     def sweep(self) -> None:
         """Takes all that Claude Code's clean-up takes."""
         shutil.rmtree(self.projects)
 
 
+def cwd(number: int) -> str:
+    """Where the numbered session is held."""
+    return f"/home/ada/p{number % PROJECTS}"
+
+
 def project_name(number: int) -> str:
-    return f"-home-ada-p{number % PROJECTS}"
+    return cwd(number).replace("/", "-")
 
 
 def profile(path: Path, chats: int, size: int, companions: bool, seed: int = 7) -> Profile:
@@ -168,10 +179,9 @@ def profile(path: Path, chats: int, size: int, companions: bool, seed: int = 7) 
         sessions.append(session)
         project = path / "projects" / project_name(number)
         project.mkdir(parents=True, exist_ok=True)
-        cwd = f"/home/ada/p{number % PROJECTS}"
-        found = {project / f"{session}.jsonl": scribe.transcript(session, cwd, round(share * scale))}
+        found = {project / f"{session}.jsonl": scribe.transcript(session, cwd(number), round(share * scale))}
         if companions:
-            found |= companion(scribe, project / session, session, cwd, size // 5 // chats, number % 2 == 0)
+            found |= companion(scribe, project / session, session, cwd(number), size // 5 // chats, number % 2 == 0)
         for name, data in found.items():
             write(name, data)
             total += len(data)
@@ -200,9 +210,16 @@ def write(name: Path, data: bytes) -> None:
 def append_turn(transcript: Path) -> None:
     """What Claude Code does at the end of a turn: one write of about 8 kB at the file's end."""
     scribe = Scribe(transcript.stat().st_size)
-    lines = scribe.transcript(transcript.stem, "/home/ada/p0", 8000)
+    lines = scribe.transcript(transcript.stem, transcript.parent.name.replace("-", "/"), 8000)
     with open(transcript, "ab", buffering=0) as stream:
         stream.write(lines)
+
+
+def cut_back(transcript: Path) -> None:
+    """The live file, written anew without its last record: what mode split comes from."""
+    whole = transcript.read_bytes()
+    transcript.unlink()
+    write(transcript, whole[: whole.rfind(b"\n", 0, -1) + 1])
 
 
 # ---------------------------------------------------------------------- what a run changed
@@ -217,7 +234,10 @@ OPENS = re.compile(r"(?:openat2?|open|creat)\(.*(?:O_WRONLY|O_RDWR|O_CREAT|O_TRU
 
 
 def changes(trace: str, profile: Path, vault: Path) -> dict[str, int]:
-    """The calls of an strace (with -y) that change, or open for changing, what lies in either folder, by its part."""
+    """The calls of an strace (with -y) that change, or open for changing, what lies in either folder, by its part.
+
+    A call that failed changed nothing.
+    """
     found = dict.fromkeys(("kept", "live", "seals", "index", "elsewhere in the vault", "locks"), 0)
     places = {
         f"{vault}/chats": "kept", f"{vault}/seals": "seals", f"{vault}/state.db": "index", f"{vault}/locks": "locks",
@@ -225,7 +245,7 @@ def changes(trace: str, profile: Path, vault: Path) -> dict[str, int]:
     }  # fmt: skip
     for line in trace.splitlines():
         call = line.partition(" ")[2].lstrip()
-        if CHANGES.match(call) or OPENS.match(call):
+        if (CHANGES.match(call) or OPENS.match(call)) and " = -1 E" not in call:
             part = next((part for place, part in places.items() if place in call), None)
             if part is not None:
                 found[part] += 1

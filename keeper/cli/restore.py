@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from dataclasses import asdict, replace
@@ -89,7 +90,7 @@ def _all(vault: Vault, want: Want, as_json: bool) -> int:
 
     rows = [row for row in vault.rows() if want.profile is None or row.profile == str(want.profile)]
     if want.cwd is not None:
-        rows = [row for row in rows if row.cwd == want.cwd]
+        rows = [row for row in rows if row.cwd in (want.cwd, os.path.realpath(want.cwd))]
     restorer = Restorer(vault, time.time_ns(), replace(want, cwd=None))
     with out.progress("restoring") as progress:
         answers = restore_all(restorer, rows, progress)

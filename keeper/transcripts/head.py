@@ -7,7 +7,7 @@ It promises to read no more of the file than it needs, and the cwd from the reco
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from keeper import files
 from keeper.claude import folder_names
@@ -19,13 +19,15 @@ WINDOW = 1 << 16
 @dataclass(frozen=True, slots=True)
 class Head:
     """`head` is the uuid of the first uuid'd record, `named` the session that the records name where none names the
-    file's own id and the chain begins elsewhere (a continuation: FIT-6), `born` unix seconds of the file's birth."""
+    file's own id and the chain begins elsewhere (a continuation: FIT-6), `copied_from` the session that the records
+    before the first own one name (a fork of some versions), `born` unix seconds of the file's birth."""
 
     cwd: str = ""
     version: str = ""
     head: str = ""
     entrypoint: str = ""
     named: str | None = None
+    copied_from: str | None = None
     noise: bool = False
     born: float = 0.0
 
@@ -43,10 +45,7 @@ def read_head(path: str, session: str) -> Head:
             if found is not None or whole:
                 break
             window *= 8
-        found = found or Head(noise=True)
-        return Head(
-            found.cwd, found.version, found.head, found.entrypoint, found.named, found.noise, files.born(path, fd)
-        )  # fmt: skip
+        return replace(found or Head(noise=True), born=files.born(path, fd))
     finally:
         os.close(fd)
 
@@ -56,6 +55,7 @@ def _from_lines(lines: list[bytes], session: str, whole: bool) -> Head | None:
     first: Record | None = None
     told: Record | None = None
     seen = False
+    foreign: str | None = None
     for line in lines:
         record = read(line) if line else None
         if record is None:
@@ -66,6 +66,8 @@ def _from_lines(lines: list[bytes], session: str, whole: bool) -> Head | None:
             first = record
         if record.uuid is not None and record.cwd and told is None:
             told = record
+        if record.uuid is not None and record.session != session:
+            foreign = record.session or foreign
         if told is not None and record.session == session:
             break
     else:
@@ -74,7 +76,7 @@ def _from_lines(lines: list[bytes], session: str, whole: bool) -> Head | None:
         if not seen:
             return Head(noise=True)
         return _head(first, told, _continued(first, lines, session))
-    return _head(first, told, None)
+    return replace(_head(first, told, None), copied_from=foreign if first and first.parent is None else None)
 
 
 def _head(first: Record | None, told: Record | None, named: str | None) -> Head:

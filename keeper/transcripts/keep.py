@@ -80,7 +80,6 @@ class Keeper:
         self.known: dict[tuple[str, str], list[Row]] = {}
         self.all_known = False
         self.dirty: dict[str, None] = {}
-        self.children: list[tuple[Row, str]] = []
         self.family = Family(vault)
 
     # ------------------------------------------------------------------ many, one
@@ -192,7 +191,7 @@ class Keeper:
         """The chat's id: a host's name, the session that this one goes on with, its own; with the profile's mark
         where another profile has a chat of that id already."""
         name = head.named if head and head.named and claude.is_session(head.named) else session
-        name = self.options.chat or name
+        name = name if self.options.chat is None else self.options.chat
         facts = self.vault.facts(self.vault.chat(name))
         if facts is not None and facts.profile != profile:
             return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
@@ -282,12 +281,11 @@ class Keeper:
         told = facts.sessions.get(session)
         if told is None:
             head = head or self._head(footprint) or read_head(chat.kept(session), session)
-            parent, children = self.family.place(str(profile), session, chat.name, head, chat.kept(session))
             told = SessionFacts(
                 live.parent.name if live else "", head.cwd, outcome.mode, head.born, head.head,
-                forked_from=parent, continues=head.named,
+                forked_from=head.copied_from, continues=head.named,
             )  # fmt: skip
-            self.children += [(child, session) for child in children]
+            self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         else:
             told = told_after(told, outcome, live.parent.name if live else told.project)
         if live is not None and told.project not in claude.folder_names(told.cwd):
@@ -307,25 +305,11 @@ class Keeper:
             self.known[(str(profile), session)] = [*others, put]
         return told
 
-    def _adopt_child(self, child: Row, parent: str) -> None:
-        """A fork that was kept before its parent learns whose it is."""
-        chat = self.vault.chat(child.chat)
-        with self.vault.lock(chat.name):
-            facts = self.vault.facts(chat)
-            told = facts.sessions.get(child.session) if facts else None
-            if facts is None or told is None or told.forked_from is not None:
-                return
-            told = replace(told, forked_from=parent)
-            self.vault.write_facts(chat, facts.with_session(child.session, told), sync=False)
-        self.dirty.update({chat.facts_file: None, chat.path: None})
-
     # ------------------------------------------------------------------ durable, then told
 
     def finish(self) -> None:
         """Make durable what this run covers, then write the rows: the folder is durable before the row."""
-        for child, parent in self.children:
-            self._adopt_child(child, parent)
-        self.children.clear()
+        self.dirty.update(dict.fromkeys(self.family.tell()))
         if self.all_known and len(self.dirty) > MANY_SYNCS:
             disk.sync_volume(self.vault.root)
         else:

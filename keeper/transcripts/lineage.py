@@ -1,52 +1,88 @@
 """Lineage: which conversation a fork was taken from, told by the record that both begin with.
 
-A fork copies the chain with the records' uuids, so two sessions with one first uuid are a conversation and its fork.
-It promises the parent that shares the most records with the fork and was there before it. It refuses to guess across
-profiles, or where the first record is nobody else's.
+A fork copies the chain with the records' uuids, so sessions with one first uuid are a conversation and its forks. It
+promises for each the one that was there before it and shares the most records with it, whatever the order in which
+they were kept. It refuses to guess across profiles, and to overrule what the records themselves say.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from keeper import files
-from keeper.transcripts.head import Head
+from keeper.transcripts.head import read_head
 from keeper.transcripts.index import Row
 from keeper.transcripts.records import split, uuid_of
 from keeper.transcripts.vault import Vault
 
 
 class Family:
-    """The heads that are known: those in the index, and those met in this run."""
+    """The sessions that were kept for the first time in this run, and their relatives."""
 
     def __init__(self, vault: Vault) -> None:
         self.vault = vault
-        self.met: dict[str, list[Row]] = {}
-        self.known: dict[str, list[Row]] | None = None
+        self.new: list[Row] = []
 
-    def place(self, profile: str, session: str, chat: str, head: Head, path: str) -> tuple[str | None, list[Row]]:
-        """The parent of a session that is kept for the first time, and the kept forks whose parent it is."""
-        if not head.head:
-            return None, []
-        others = [row for row in self._relatives(head.head) if row.profile == profile and row.session != session]
-        self.met.setdefault(head.head, []).append(
-            Row(chat, session, profile, "", "", "", "", head.head, head.born, 0.0)
-        )
-        if not others:
-            return None, []
-        elder = [row for row in others if row.born <= head.born]
-        younger = [row for row in others if row.born > head.born]
-        if not elder:
-            return None, younger
-        mine = _uuids(path)
-        shared = {row: len(mine & _uuids(self.vault.chat(row.chat).kept(row.session))) for row in elder}
-        return max(elder, key=lambda row: (shared[row], -row.born)).session, []
+    def met(self, row: Row) -> None:
+        """A session was kept for the first time."""
+        if row.head:
+            self.new.append(row)
 
-    def _relatives(self, head: str) -> list[Row]:
-        if self.known is None:
-            # One query for all of a first pass: most conversations share their first record with nobody.
-            self.known = {}
-            for row in self.vault.rows():
-                self.known.setdefault(row.head, []).append(row)
-        return [*self.known.get(head, []), *self.met.get(head, [])]
+    def tell(self) -> list[str]:
+        """Tell each member of a touched family its parent, where that changed; the files and folders written."""
+        if not self.new:
+            return []
+        families: dict[tuple[str, str], dict[str, Row]] = {(row.profile, row.head): {} for row in self.new}
+        for row in [*self.vault.rows(), *self.new]:
+            if (row.profile, row.head) in families:
+                families[(row.profile, row.head)][row.session] = row
+        self.new.clear()
+        written: list[str] = []
+        for members in families.values():
+            if len(members) > 1:
+                written += self._tell_family(list(members.values()))
+        return written
+
+    def _tell_family(self, members: list[Row]) -> list[str]:
+        uuids = {row.session: _uuids(self.vault.chat(row.chat).kept(row.session)) for row in members}
+        said = {row.session: self._copied_from(row) for row in members}
+        written = []
+        for row in members:
+            # What was copied from this one, as its records say, is not its parent, whatever the births say.
+            others = [one for one in members if row.session not in _line(one.session, said)]
+            parent = said[row.session] or _parent(row, others, uuids)
+            chat = self.vault.chat(row.chat)
+            with self.vault.lock(chat.name):
+                facts = self.vault.facts(chat)
+                told = facts.sessions.get(row.session) if facts else None
+                if facts is None or told is None or told.forked_from == parent:
+                    continue
+                told = replace(told, forked_from=parent)
+                self.vault.write_facts(chat, facts.with_session(row.session, told), sync=False)
+            written += [chat.facts_file, chat.path]
+        return written
+
+    def _copied_from(self, row: Row) -> str | None:
+        try:
+            return read_head(self.vault.chat(row.chat).kept(row.session), row.session).copied_from
+        except FileNotFoundError:
+            return None
+
+
+def _line(session: str, said: dict[str, str | None]) -> list[str]:
+    """A session and those that it was copied from, one after the other, as far as records say so."""
+    line = [session]
+    while (parent := said.get(line[-1])) is not None and parent not in line:
+        line.append(parent)
+    return line
+
+
+def _parent(row: Row, members: list[Row], uuids: dict[str, set[str]]) -> str | None:
+    """The elder that shares the most records; of several, the oldest."""
+    elder = [one for one in members if one.born <= row.born]
+    if not elder:
+        return None
+    return max(elder, key=lambda one: (len(uuids[row.session] & uuids[one.session]), -one.born)).session
 
 
 def _uuids(path: str) -> set[str]:

@@ -46,58 +46,56 @@ class _Mass:
         self.folders: set[str] = set()
 
     def restore(self, rows: list[Row], done: int, total: int, progress: Progress | None) -> list[Restored]:
-        stamps = self._stamps(rows)
-        answers = []
-        chats: dict[str, int] = {}
+        """From the newest to the oldest of each project: what a killed run leaves is still in the old order."""
+        by_session: dict[str, list[Row]] = {}
         for row in rows:
-            chats[row.session] = chats.get(row.session, 0) + 1
-        for count, row in enumerate(rows):
-            if not chats[row.session]:
-                continue  # answered with the first of its chats
+            by_session.setdefault(row.session, []).append(row)
+        answers: list[Restored] = []
+        for session, stamp_ns in self._stamps(by_session):
+            if session not in by_session:
+                self._restamp(session, stamp_ns)
+                continue
+            own = by_session[session]
             try:
-                if chats[row.session] > 1:
-                    chats[row.session] = 0
-                    answers.append(self.restorer.one(row.session, stamps[row.session]))
-                else:
-                    answers.append(self._one(row, stamps[row.session]))
+                answers.append(self.restorer.one(session, stamp_ns) if len(own) > 1 else self._one(own[0], stamp_ns))
             except (KeeperError, OSError) as error:
-                answers.append(failed(row.session, files.told(error, self.profile), row.chat, row.profile))
+                answers.append(failed(session, files.told(error, self.profile), own[0].chat, own[0].profile))
             if progress is not None:
-                progress(done + count + 1, total)
+                progress(done + len(answers), total)
         if self.folders:
             disk.sync_volume(self.profile)
         return answers
 
-    def _stamps(self, rows: list[Row]) -> dict[str, int]:
-        """The new time of each session, by project in the old order; the others of a touched project move along."""
+    def _restamp(self, session: str, stamp_ns: int) -> None:
+        """A chat of a touched project that is not put back itself moves along with the others."""
+        if not self.restorer.want.dry_run:
+            for path in self.found[session].transcripts[:1]:
+                try:
+                    disk.touch(path, stamp_ns)
+                except FileNotFoundError:
+                    continue
+
+    def _stamps(self, rows: dict[str, list[Row]]) -> list[tuple[str, int]]:
+        """Each session with its new time, by project from the newest to the oldest; the others of a touched project
+        among them."""
         projects: dict[str, dict[str, int]] = {}
-        for row in rows:
-            there = self.found.get(row.session)
+        for session, (row, *_) in rows.items():
+            there = self.found.get(session)
             live = str(there.transcripts[0]) if there and there.transcripts else ""
-            seen = regular(live or self.vault.chat(row.chat).kept(row.session))
+            seen = regular(live or self.vault.chat(row.chat).kept(session))
             project = os.path.basename(os.path.dirname(live)) if live else row.project
-            if seen is not None:
-                projects.setdefault(project, {})[row.session] = seen.st_mtime_ns
-        others: dict[str, str] = {}
+            projects.setdefault(project, {})[session] = seen.st_mtime_ns if seen else 0
         for session, there in self.found.items():
             for path in there.transcripts[:1]:
                 times = projects.get(path.parent.name)
-                seen = regular(str(path)) if times is not None and session not in times else None
+                seen = regular(str(path)) if times is not None and session not in rows else None
                 if times is not None and seen is not None:
                     times[session] = seen.st_mtime_ns
-                    others[session] = str(path)
-        stamps = {}
+        stamps = []
         for times in projects.values():
-            order = sorted(times, key=lambda session: times[session])
-            for place, session in enumerate(order):
-                stamps[session] = self.restorer.now_ns - (len(order) - 1 - place) * STEP_NS
-        if not self.restorer.want.dry_run:
-            for session, live in others.items():
-                try:
-                    disk.touch(live, stamps[session])
-                except FileNotFoundError:
-                    continue
-        return {row.session: stamps.get(row.session, self.restorer.now_ns) for row in rows}
+            order = sorted(times, key=lambda session: times[session], reverse=True)
+            stamps += [(session, self.restorer.now_ns - place * STEP_NS) for place, session in enumerate(order)]
+        return stamps
 
     def _one(self, row: Row, stamp_ns: int) -> Restored:
         there = self.found.get(row.session)

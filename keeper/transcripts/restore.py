@@ -104,8 +104,9 @@ class Restorer:
         if len(found) > 1:
             places.fold(self.vault, session, found, dry_run=self.want.dry_run)
         place = found[0]
-        also = [s for s, told in place.facts.sessions.items() if told.continues == session and s != session]
-        also += [place.told.continues] if place.told.continues in place.facts.sessions else []
+        head = place.told.continues or session
+        sessions = place.facts.sessions.items()
+        also = [other for other, told in sessions if other != session and head in (other, told.continues)]
         for other in also:
             self.restore(other, seen_from(place, other), now_ns - STEP_NS)
         answer = self.restore(session, place, now_ns)
@@ -154,7 +155,10 @@ class Restorer:
         answer = self._answer(session, place, live, outcome, mirror.changed)
         if mirror.errors:
             failed = mirror.errors[0]
-            answer = replace(answer, error=failed.message, cure=failed.cure, exit_code=Partial.exit_code)
+            told = (*answer.warnings, *(error.message for error in mirror.errors))
+            answer = replace(
+                answer, warnings=told, error=failed.message, cure=failed.cure, exit_code=Partial.exit_code
+            )  # fmt: skip
         return answer
 
     def _tell(self, profile: Path, session: str, place: Place) -> None:
@@ -237,7 +241,10 @@ class Restorer:
         there = live if regular(live) is not None else place.chat.kept(session)
         cwd = os.path.realpath(self.want.cwd) if self.want.cwd else place.told.cwd
         profile = Path(place.facts.profile)
-        can = resumable(there)
+        try:
+            can, records = resumable(there), _count(there)
+        except FileNotFoundError:  # swept once more while the answer is made: kept tells the same
+            can, records = resumable(place.chat.kept(session)), _count(place.chat.kept(session))
         warnings = []
         if not can:
             warnings.append("no prompt is stored in it: Claude will not resume it, start fresh")
@@ -259,7 +266,7 @@ class Restorer:
         resume = resume_line(self.vault.settings, session, cwd, profile)
         return Restored(
             session, place.chat.name, str(profile), os.path.basename(os.path.dirname(live)), cwd, live,
-            str(outcome.verdict), outcome.action, _count(there), files, resume, can, outcome.lacks,
+            str(outcome.verdict), outcome.action, records, files, resume, can, outcome.lacks,
             gaps=gaps, warnings=tuple(warnings),
         )  # fmt: skip
 

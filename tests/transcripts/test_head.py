@@ -43,7 +43,7 @@ def test_it_agrees_with_the_real_cli_on_all_that_it_wrote(
     tmp_path: Path, version: str, scenario: str, session: str, words: list[str] | None
 ) -> None:
     path = put(tmp_path / f"{session}.jsonl", build.real_live(version, scenario, session))
-    assert resumable(str(path)) is (words is not None)
+    assert resumable(str(path)) is bool(words), "a meta record alone resumes with nothing to read"
 
 
 SIDE = prompt("s", None, session=S, isSidechain=True)
@@ -75,7 +75,8 @@ def said(*kinds: str) -> bytes:
     ],
     ids=[
         "empty", "blank lines", "metadata", "sidechain", "meta prompt", "tool result", "a prompt without an answer",
-        "after a sidechain", "text block", "image and text", "after lines that nobody reads", "no last newline", "a turn",
+        "after a sidechain", "text block", "image and text", "after lines that nobody reads", "no last newline",
+        "a turn",
     ],
 )  # fmt: skip
 def test_one_real_prompt_makes_it_resumable_and_nothing_less(tmp_path: Path, data: bytes, want: bool) -> None:
@@ -96,13 +97,13 @@ def test_the_check_streams(tmp_path: Path) -> None:
     """A prompt at the end of a large file: never more of it in memory than a line."""
     path = put(tmp_path / "a.jsonl", meta("mode", mode="normal") + b"\n")
     with path.open("ab") as file:
-        for _ in range(32):
+        for _ in range(64):
             file.write(b'{"type":"progress","user":"' + b"x" * (1 << 20) + b'"}\n')
         file.write(jsonl(*talk("ab", S)))
     tracemalloc.start()
     try:
         assert resumable(str(path))
-        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
     finally:
         tracemalloc.stop()
 
@@ -145,7 +146,7 @@ SUMMARY = meta("summary", summary="A talk", leafUuid="x")
 @pytest.mark.parametrize(
     "data",
     [b"", SUMMARY + b"\n", jsonl(SUMMARY, SUMMARY), b"\n\n", SUMMARY],
-    ids=["0 bytes", "1", "2", "blank", "torn"],
+    ids=["0 bytes", "one", "two", "blank", "torn"],
 )
 @pytest.mark.parametrize("way", ["all", "by id", "by path"])
 def test_a_file_of_noise_is_no_chat(world: World, profile: Path, run_keeper: Command, data: bytes, way: str) -> None:

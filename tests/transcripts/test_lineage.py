@@ -1,0 +1,192 @@
+"""Lineage: a fork is its own chat, and tells which conversation it was taken from."""
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests import build
+from tests.build import CWD, jsonl, session_id, talk, write_live
+from tests.conftest import Ran
+from tests.seam import World
+from tests.seam import world as world_of
+
+Command = Callable[..., Ran]
+
+S, F, G, H = (session_id(number) for number in range(1, 5))
+VERSIONS = sorted(path.name for path in build.REAL.iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def world(profile: Path, vault_home: Path, home: Path) -> World:
+    return world_of(profile, vault_home, home / ".local" / "state" / "keeper")
+
+
+def write(world: World, session: str, data: bytes) -> Path:
+    """A live file that is born later than all before it: the clock of a file system ticks every few milliseconds."""
+    time.sleep(0.02)
+    return write_live(world.profile, CWD, session, data)
+
+
+def parents(world: World) -> dict[str, str | None]:
+    """Session → the one it was forked from, as chat.json has it, of every chat."""
+    vault = world.vault()
+    told = {}
+    for name in vault.chat_names():
+        facts = vault.facts(vault.chat(name))
+        assert facts is not None
+        told |= {session: one.forked_from for session, one in facts.sessions.items()}
+    return told
+
+
+def families(copied: str = "") -> dict[str, bytes]:
+    """S; F forked from it after b; G forked from F after f; H forked from S after d.
+
+    `copied`: the session id that stands on copied records: the fork's own ("", from 2.1.110 on and in 2.0.14), or
+    the original's ("original": 2.0.76 to 2.1.61).
+    """
+
+    def of(own: str, *chains: tuple[str, str]) -> bytes:
+        records: list[bytes] = []
+        parent = None
+        for session, names in chains:
+            records += talk(names, session if copied else own, parent)
+            parent = names[-1]
+        return jsonl(*records)
+
+    return {
+        S: of(S, (S, "abcdxy")),
+        F: of(F, (S, "ab"), (F, "efpq")),
+        G: of(G, (S, "ab"), (F, "ef"), (G, "gh")),
+        H: of(H, (S, "abcd"), (H, "ij")),
+    }
+
+
+WANT = {S: None, F: S, G: F, H: S}
+
+
+@pytest.mark.accepts("KEEP-12", "FIT-6")
+@pytest.mark.parametrize("order", list(itertools.permutations((S, F, G, H))), ids=lambda o: "".join(s[7] for s in o))
+def test_forks_and_forks_of_forks_name_their_parent_in_whatever_order_they_are_kept(
+    world: World, order: tuple[str, ...]
+) -> None:
+    """Born in their order, as on the machine where they were made; kept one by one."""
+    data = families("original" if order[0] == H else "")
+    for session in (S, F, G, H):
+        write(world, session, data[session])
+    for session in order:
+        world.about(session).keep()
+    assert parents(world) == WANT
+
+
+@pytest.mark.accepts("KEEP-12")
+@pytest.mark.parametrize("copied", ["", "original"], ids=["own ids throughout", "the original's id on the copied head"])
+def test_a_first_pass_over_all_tells_the_same(world: World, run_keeper: Command, copied: str) -> None:
+    for session, data in families(copied).items():
+        write(world, session, data)
+    assert run_keeper("keep").code == 0
+    assert parents(world) == WANT
+    told = {chat["session"]: chat["forked_from"] for chat in run_keeper("list", "--json").json["chats"]}
+    assert told == WANT
+
+
+@pytest.mark.accepts("KEEP-12")
+@pytest.mark.parametrize("order", [(F, S), (G, F, S), (H, F, G, S)], ids=lambda o: "".join(s[7] for s in o))
+def test_the_original_id_on_a_copied_head_tells_the_parent_whatever_the_times_of_birth(
+    world: World, order: tuple[str, ...]
+) -> None:
+    """A profile that was copied to a new machine: every file was born in the copier's order."""
+    data = families("original")
+    for session in order:
+        write(world, session, data[session])
+    world.keep_all()
+    assert parents(world) == {session: WANT[session] for session in order}
+
+
+@pytest.mark.accepts("KEEP-12", "KEEP-4")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("how", ["one pass", "the fork first", "the original first"])
+def test_a_fork_of_the_real_cli_has_a_folder_of_its_own_with_its_own_conversation_alone(
+    world: World, version: str, how: str
+) -> None:
+    original = str(build.real(version, "forked")["session"])
+    (fork,) = set(build.real(version, "forked")["resumed"]) - {original}
+    for session in (original, fork):
+        write(world, session, build.real_live(version, "forked", session))
+    if how == "one pass":
+        world.keep_all()
+    else:
+        for session in (fork, original) if how == "the fork first" else (original, fork):
+            world.about(session).keep()
+    assert parents(world) == {original: None, fork: original}
+    for session in (original, fork):
+        folder = world.root / "chats" / session
+        assert sorted(path.name for path in folder.iterdir()) == [f"{session}.jsonl", "chat.json"]
+        assert (folder / f"{session}.jsonl").read_bytes() == build.real_live(version, "forked", session)
+
+
+@pytest.mark.accepts("KEEP-12")
+def test_a_fork_whose_original_is_gone_from_the_profile_still_finds_it_in_the_vault(world: World) -> None:
+    data = families()
+    path = write(world, S, data[S])
+    world.keep()
+    path.unlink()
+    write(world, F, data[F])
+    world.keep_all()
+    assert parents(world) == {S: None, F: S}
+
+
+@pytest.mark.accepts("KEEP-12")
+def test_a_fold_or_a_restore_makes_no_original_younger_than_its_fork(world: World) -> None:
+    data = families()
+    path = write(world, S, data[S])
+    write(world, F, data[F])
+    world.keep()
+    path.unlink()
+    build.append(path, jsonl(*talk("zw", S, parent="y")))
+    world.keep()
+    assert path.stat().st_mtime_ns
+    world.about(F).keep()
+    assert parents(world) == {S: None, F: S}
+
+
+@pytest.mark.accepts("KEEP-12")
+def test_a_lost_index_changes_no_lineage(world: World) -> None:
+    data = families()
+    for session in (S, F, H):
+        write(world, session, data[session])
+    world.keep_all()
+    os.unlink(world.root / "state.db")
+    write(world, G, data[G])
+    world.keep_all()
+    assert parents(world) == WANT
+
+
+@pytest.mark.accepts("KEEP-12")
+def test_conversations_that_share_no_record_have_no_lineage(world: World) -> None:
+    write(world, S, jsonl(*talk("abcd", S)))
+    write(world, F, jsonl(*talk("pqrs", F)))
+    world.keep_all()
+    assert parents(world) == {S: None, F: None}
+
+
+@pytest.mark.accepts("KEEP-12", "KEEP-13")
+def test_no_parent_is_looked_for_in_another_profile(world: World, home: Path) -> None:
+    data = families()
+    other = world_of(home / "other", world.root, world.settings.state_home)
+    write(world, S, data[S])
+    write(other, F, data[F])
+    world.keep()
+    other.about(F).keep()
+    assert parents(world) == {S: None, F: None}
+
+
+@pytest.mark.accepts("KEEP-12")
+def test_a_cleared_session_is_no_fork(world: World) -> None:
+    for version in VERSIONS:
+        build.copy_real(version, "cleared", world.profile)
+        world.keep_all()
+    assert set(parents(world).values()) == {None}
