@@ -288,7 +288,9 @@ class Keeper:
             self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         else:
             told = told_after(told, outcome, live.parent.name if live else told.project)
-        if live is not None and told.project not in claude.folder_names(told.cwd):
+        before = facts.sessions.get(session)
+        moved = before is None or before.project != told.project
+        if live is not None and moved and told.project not in claude.folder_names(told.cwd):
             # A worktree took it along: the directory is the one that its records name for that folder.
             told = replace(told, cwd=cwd_of(chat.kept(session), told.project) or told.cwd)
         tags = tuple(dict.fromkeys([*facts.tags, *self.options.tags]))

@@ -154,7 +154,7 @@ LAWS = {
 }
 
 
-@pytest.mark.accepts(*LAWS)
+@pytest.mark.accepts("MERGE-1", "MERGE-2", "MERGE-3", "MERGE-4", "MERGE-5", "MERGE-6", "MERGE-8")
 @pytest.mark.parametrize("alphabet, longest", [("A B t", 3), ("A A' t", 3), ("A B C", 3), ("t u", 5)])
 def test_the_laws_hold_for_all_pairs_of_small_files(alphabet: str, longest: int) -> None:
     files = [names for length in range(longest + 1) for names in product(words(alphabet), repeat=length)]
@@ -175,9 +175,8 @@ def files(*alphabets: str) -> st.SearchStrategy[tuple[Names, Names]]:
 PAIRS = files("A B t", "A A' B t u", "A A' A'' B B' t", "A B C D t u", "A B C D E F G H t u v w")
 
 
-@pytest.mark.parametrize(
-    "law", [pytest.param(law, id=name, marks=pytest.mark.accepts(name)) for name, law in LAWS.items()]
-)
+@pytest.mark.accepts("MERGE-1", "MERGE-2", "MERGE-3", "MERGE-4", "MERGE-5", "MERGE-6", "MERGE-8")
+@pytest.mark.parametrize("law", [pytest.param(law, id=name) for name, law in LAWS.items()])
 def test_the_law_holds_for_random_files(law: Callable[[Names, Names], None]) -> None:
     @settings(max_examples=400)
     @given(PAIRS)
