@@ -32,9 +32,9 @@ def keep(
     the session, Refused where `session` is no session id, and what the disk says (DiskError).
     """
     values = settings.load(os.environ if environ is None else environ)
-    vault = Vault.open(values)
     named = claude.effective(profile) if profile is not None else None
-    return _keep_session(vault, session, time.time(), Options(chat=chat, tags=tags), named)
+    with Vault.open(values) as vault:
+        return _keep_session(vault, session, time.time(), Options(chat=chat, tags=tags), named)
 
 
 def restore(
@@ -49,11 +49,7 @@ def restore(
     Raises NotKept where nothing is kept of it, Refused where it cannot be told which is meant, DiskError.
     """
     values = settings.load(os.environ if environ is None else environ)
-    vault = Vault.open(values, make=False)
-    want = Want(
-        claude.effective(profile) if profile is not None else None,
-        str(cwd) if cwd is not None else None,
-        full,
-        cli=installed_version,
-    )
-    return Restorer(vault, time.time_ns(), want).session(session)
+    place = str(cwd) if cwd is not None else None
+    want = Want(claude.effective(profile) if profile is not None else None, place, full, cli=installed_version)
+    with Vault.open(values, make=False) as vault:
+        return Restorer(vault, time.time_ns(), want).session(session)

@@ -51,6 +51,12 @@ class Vault:
         self._tombstones: dict[tuple[str, str], Tombstone] = {}
         self._tombstones_seen: tuple[int, int, int] | None = None
 
+    def __enter__(self) -> Vault:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.index.close()
+
     # ------------------------------------------------------------------ opening
 
     @classmethod

@@ -295,6 +295,7 @@ def test_list_tells_each_chats_state_and_is_ordered_by_last_use(
     kept: Path, profile: Path, vault_home: Path, run_keeper: Command
 ) -> None:
     append(kept, b'{"type":"custom-title","customTitle":"My \\u001b[31mtitle"}\n')
+    os.utime(kept.with_name(f"{T}.jsonl"), (time.time() - 90, time.time() - 90))
     first, last = run_keeper("list", "--json").json["chats"]
     assert (first["session"], last["session"]) == (T, S)
     assert (last["title"], last["state"], last["records"]) == ("My \ufffd[31mtitle", "live", 5)
