@@ -192,6 +192,18 @@ def places(profile: Path, session: str) -> list[Path]:
     return found
 
 
+def one_name_each(paths: Iterable[Path]) -> list[Path]:
+    """One name for each file: two names of one inode are one live file."""
+    found: dict[tuple[int, int], Path] = {}
+    for path in paths:
+        try:
+            seen = path.stat()
+        except FileNotFoundError:
+            continue
+        found.setdefault((seen.st_dev, seen.st_ino), path)
+    return list(found.values())
+
+
 def profile_of(transcript: Path) -> Path | None:
     """The profile that a transcript's path lies in (`<profile>/projects/<project>/<session>.jsonl`)."""
     parents = transcript.parents

@@ -259,8 +259,8 @@ def write_file(name: Name, data: bytes, sync: bool = True, beside: Name | None =
         sync_dir(os.path.dirname(name))
 
 
-def append(name: Name, data: bytes, make: bool = False) -> None:
-    """`data` behind the file's end, durable when this returns. On failure the file is cut back to what it was."""
+def append(name: Name, data: bytes, make: bool = False, sync: bool = True) -> None:
+    """`data` behind the file's end, durable if `sync`. On failure the file is cut back to what it was."""
     try:
         step("append", name)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
@@ -271,8 +271,9 @@ def append(name: Name, data: bytes, make: bool = False) -> None:
         size = os.fstat(fd).st_size
         try:
             write_all(fd, data)
-            step("sync", name)
-            os.fsync(fd)
+            if sync:
+                step("sync", name)
+                os.fsync(fd)
         except OSError:
             os.ftruncate(fd, size)
             raise

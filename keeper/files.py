@@ -66,15 +66,17 @@ def failure(error: OSError, path: Name, doing: str) -> DiskError:
     return kind(text, Path(path), volume, cure)
 
 
-def told(error: KeeperError | OSError | UnicodeError, path: Name) -> KeeperError:
+def told(error: KeeperError | OSError | ValueError | TypeError, path: Name) -> KeeperError:
     """Any failure as one of the tree's; a bare system error is about its own file, or else about `path`."""
     if isinstance(error, KeeperError):
         return error
-    if isinstance(error, UnicodeError):
+    if not isinstance(error, OSError):
         return KeeperError(
             f"a name or a text in {path} is no UTF-8", "rename what is not, or move it out of the profile"
         )
-    return failure(error, error.filename if isinstance(error.filename, str) else path, "use")
+    # Of a call with two names the second is the one that was in the way.
+    named = error.filename2 or error.filename
+    return failure(error, named if isinstance(named, str) else path, "use")
 
 
 def raise_failure(error: OSError, path: Name, doing: str) -> NoReturn:

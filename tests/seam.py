@@ -15,7 +15,8 @@ from pathlib import Path
 
 from keeper import disk
 from keeper.settings import Settings
-from keeper.transcripts.keep import Keeper, Kept, Options, keep_session
+from keeper.transcripts.keep import Keeper, Options, keep_session
+from keeper.transcripts.ledger import Kept
 from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
 from tests.build import CWD, live_path, session_id

@@ -217,6 +217,7 @@ def of_another_user(needs: Needs) -> Iterator[subprocess.Popen[bytes]]:
     child.wait()
 
 
+@pytest.mark.alone
 @pytest.mark.accepts("KEEP-13", "BOTH-5")
 def test_another_users_claude_is_nobody_to_us(of_another_user: subprocess.Popen[bytes]) -> None:
     assert of_another_user.poll() is None

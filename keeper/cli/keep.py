@@ -10,8 +10,9 @@ import click
 
 from keeper import claude
 from keeper.cli import out
-from keeper.errors import Usage
-from keeper.transcripts.keep import Keeper, Kept, Options, keep_session, profiles_of
+from keeper.errors import KeeperError, Usage
+from keeper.transcripts.keep import Keeper, Options, keep_session, profiles_of
+from keeper.transcripts.ledger import Kept
 from keeper.transcripts.vault import Vault
 
 
@@ -33,9 +34,11 @@ def keep(
     if (adopt or chat) and len(what) != 1:
         raise Usage("--adopt and --chat go with one session", "name the session, or its transcript's path")
     profile = claude.effective(profile) if profile else None
+    if profile is not None and not (profile / "projects").is_dir():
+        raise Usage(f"{profile} is no profile: it has no folder `projects`", "name a Claude configuration directory")
     vault = out.open_vault(make=True)
     if what:
-        answers = [answer for item in what for answer in _named(vault, item, options, profile)]
+        answers = [answer for item in what for answer in _safely(vault, item, options, profile, len(what) == 1)]
     else:
         answers = _all(vault, [profile] if profile else profiles_of(vault), options)
     out.notes(vault)
@@ -44,6 +47,16 @@ def keep(
     else:
         _say(answers)
     return _code(answers)
+
+
+def _safely(vault: Vault, item: str, options: Options, profile: Path | None, alone: bool) -> list[Kept]:
+    """One of several that fails is told in its answer, and stops no other."""
+    try:
+        return _named(vault, item, options, profile)
+    except KeeperError as error:
+        if alone:
+            raise
+        return [Kept(item, "", error=error.message, cure=error.cure, exit_code=error.exit_code)]
 
 
 def _named(vault: Vault, item: str, options: Options, profile: Path | None) -> list[Kept]:
@@ -57,7 +70,7 @@ def _named(vault: Vault, item: str, options: Options, profile: Path | None) -> l
             raise Usage(f"{path} lies in no profile", "a transcript is <profile>/projects/<project>/<session>.jsonl")
         return keep_session(vault, path.stem, out.now(), options, own)
     if (path / "projects").is_dir():
-        return _all(vault, [path], options)
+        return _all(vault, [claude.effective(path)], options)
     claude.check_session(item)
     return []
 
@@ -84,10 +97,19 @@ def _say(answers: list[Kept]) -> None:
             out.say(f"{answer.session}  {answer.verdict}: {answer.action}{more}")
             for warning in answer.warnings:
                 out.warn(f"{answer.session}: {warning}")
-    actions = Counter("failed" if answer.error else answer.action for answer in answers)
+    for answer in answers:
+        if answer.verdict == "forgotten":
+            out.warn(f"{answer.session} is forgotten: `keeper keep --adopt {answer.session}` keeps it again")
+    actions = Counter(_done(answer) for answer in answers)
     same = actions.pop("none", 0)
     done = ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "nothing new"
     out.say(f"{len(answers)} sessions: {done}; {same} unchanged")
+
+
+def _done(answer: Kept) -> str:
+    if answer.error:
+        return "failed"
+    return "forgotten" if answer.verdict == "forgotten" else answer.action
 
 
 def _code(answers: list[Kept]) -> int:

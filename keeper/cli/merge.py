@@ -32,6 +32,7 @@ def merge(kept: str, live: str, plan: bool, as_json: bool) -> int:
             "added": merged.added,
             "variants": list(merged.variants),
             "torn": len(merged.torn),
+            "waiting": len(merged.waiting),
         }
         if as_json:
             out.say_json(answer)
@@ -44,6 +45,8 @@ def merge(kept: str, live: str, plan: bool, as_json: bool) -> int:
         out.warn(f"record {uuid} stands in two versions: both are in the merge")
     for fragment in merged.torn:
         out.warn(f"an unfinished last line of {kept} ({len(fragment)} bytes) is in no complete line: left out")
+    if merged.waiting:
+        out.warn(f"the last line of {live} ({len(merged.waiting)} bytes) is unfinished: it waits, and is left out")
     return 0
 
 

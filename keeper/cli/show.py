@@ -128,7 +128,7 @@ def status(as_json: bool) -> int:
     """
     vault = out.open_vault()
     names = vault.chat_names()
-    missing = sorted({row.chat for row in vault.missing()}) if names else []
+    missing = sorted({row.chat for row in vault.missing()})
     size = sum(_size(vault, row) for row in vault.rows())
     states = sorted({(row.session, row.state) for row in vault.rows() if row.state})
     if as_json:

@@ -9,8 +9,9 @@ import click
 
 from keeper import claude
 from keeper.cli import out
-from keeper.errors import Usage
+from keeper.errors import KeeperError, NotKept, Partial, Usage
 from keeper.transcripts.forget import forget as forget_chat
+from keeper.transcripts.vault import Vault
 from keeper.transcripts.verify import verify as look_through
 
 
@@ -26,13 +27,24 @@ def forget(names: tuple[str, ...], profile: Path | None, as_json: bool) -> int:
     if not names:
         raise Usage("name a session or a chat", "`keeper list` shows what is kept")
     vault = out.open_vault()
-    gone = [forget_chat(vault, name, out.now(), str(claude.effective(profile)) if profile else None) for name in names]
+    whose = str(claude.effective(profile)) if profile else None
+    gone, failures = [], []
+    for name in names:
+        try:
+            gone.append(forget_chat(vault, name, out.now(), whose))
+        except KeeperError as error:
+            if len(names) == 1:
+                raise
+            failures.append(error)
     if as_json:
-        out.say_json({"forgotten": [asdict(one) for one in gone]})
-        return 0
-    for one in gone:
-        out.say(f"{one.chat}: forgotten, {len(one.sessions)} sessions, {one.bytes} bytes")
-    return 0
+        told = [{"error": one.message, "cure": one.cure} for one in failures]
+        out.say_json({"forgotten": [asdict(one) for one in gone], "failed": told})
+    else:
+        for one in gone:
+            out.say(f"{one.chat}: forgotten, {len(one.sessions)} sessions, {one.bytes} bytes")
+        for failure in failures:
+            out.warn(failure.message)
+    return Partial.exit_code if failures else 0
 
 
 @click.command()
@@ -44,7 +56,7 @@ def verify(chats: tuple[str, ...], as_json: bool) -> int:
     Example: keeper verify
     """
     vault = out.open_vault()
-    names = [vault.chat(name).name for name in chats] if chats else None
+    names = [chat for name in chats for chat in _chats(vault, name)] if chats else None
     with out.progress("verifying") as progress:
         found = look_through(vault, names, progress)
     if as_json:
@@ -64,6 +76,15 @@ def verify(chats: tuple[str, ...], as_json: bool) -> int:
             out.say(f"note: {note.chat} {note.file} {note.record}: {note.kind}")
         out.say(f"{found.chats} chats, {found.records} records: {len(found.faults)} faults, {len(found.notes)} notes")
     return 7 if found.faults else 0
+
+
+def _chats(vault: Vault, name: str) -> list[str]:
+    """The chats that a chat's or a session's name means. Raises NotKept."""
+    rows = [row.chat for row in vault.rows() if name in (row.chat, row.session)]
+    found = list(dict.fromkeys([*rows, *(one for one in vault.chat_names() if one == name)]))
+    if not found:
+        raise NotKept(f"nothing is kept under {name}", "`keeper list` shows what is kept")
+    return found
 
 
 @click.command()

@@ -13,8 +13,9 @@ from pathlib import Path
 
 from keeper import claude, settings
 from keeper.doors.cli_version import installed_version
-from keeper.transcripts.keep import Kept, Options
+from keeper.transcripts.keep import Options
 from keeper.transcripts.keep import keep_session as _keep_session
+from keeper.transcripts.ledger import Kept
 from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
 

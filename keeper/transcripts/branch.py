@@ -12,8 +12,10 @@ from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
+from keeper.errors import Refused
 from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.copies import repaired, through
+from keeper.transcripts.held import token
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.restore import Restorer, resume_line
 
@@ -52,7 +54,16 @@ def write_copy(restorer: Restorer, session: str, copy: str, record: str | None, 
     )  # fmt: skip
     if dry_run:
         return answer
-    disk.write_new(live, [made.data])
+    if not made.data:
+        raise Refused(
+            f"nothing in session {session} reads as a record: no copy was made", "look at it with `keeper export`"
+        )
+    tmp = f"{os.path.dirname(live)}/.keeper-{token()}.tmp"
+    try:
+        disk.write_new(tmp, [made.data])
+        disk.move(tmp, live)
+    finally:
+        disk.unlink(tmp)
     disk.sync_dir(os.path.dirname(live))
     keeper = Keeper(vault, restorer.now_ns / 1e9)
     profile = Path(source.profile)

@@ -19,6 +19,8 @@ from keeper.transcripts.records import Record, is_prompt, read, split
 from keeper.transcripts.vault import Vault
 
 TITLE_CHARS = 80
+LAST_TIME = 253402300799
+"""The end of the year 9999, past which no date is written; some volumes hold later times."""
 _TITLES = ((b'"custom-title"', "customTitle"), (b'"ai-title"', "aiTitle"), (b'"summary"', "summary"))
 
 
@@ -67,7 +69,7 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
         return None
     facts = vault.facts(chat)
     session = facts.sessions.get(row.session) if facts else None
-    last = datetime.fromtimestamp(seen.st_mtime, UTC).isoformat(timespec="seconds")
+    last = datetime.fromtimestamp(min(max(seen.st_mtime, 0), LAST_TIME), UTC).isoformat(timespec="seconds")
     state = row.state or "live"
     return Described(
         row.chat, row.session, row.profile, row.project, row.cwd, title_of(data),

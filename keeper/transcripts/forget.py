@@ -70,10 +70,11 @@ def finish_forgets(vault: Vault) -> None:
             continue
         with vault.lock(name):
             facts = vault.facts(chat)
-            profile = facts.profile if facts is not None else None
+            told = [facts.profile] if facts else [row.profile for row in vault.rows() if row.chat == name]
             sessions = [*(facts.sessions if facts is not None else ()), *_sessions_in(chat.path)]
-            stones = {stone.session for stone in vault.tombstones() if profile in (None, stone.profile)}
-            if stones.issuperset(sessions):
+            stones = {stone.session for stone in vault.tombstones() if stone.profile in told}
+            # A chat of which nothing tells whose it is stays: it may not go by a guess.
+            if told and stones.issuperset(sessions):
                 _remove(vault, chat, sessions)
 
 

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, replace
 
 from keeper import files
-from keeper.claude import folder_names
+from keeper.claude import folder_names, is_session
 from keeper.transcripts.records import Record, is_prompt, read
 
 WINDOW = 1 << 16
@@ -66,8 +66,8 @@ def _from_lines(lines: list[bytes], session: str, whole: bool) -> Head | None:
             first = record
         if record.uuid is not None and record.cwd and told is None:
             told = record
-        if record.uuid is not None and record.session != session:
-            foreign = record.session or foreign
+        if record.uuid is not None and record.session != session and is_session(record.session or ""):
+            foreign = record.session
         if told is not None and record.session == session:
             break
     else:
@@ -95,7 +95,7 @@ def _clean(text: str) -> str:
 
 def _continued(first: Record | None, lines: list[bytes], session: str) -> str | None:
     """The session that a file goes on with: no record carries the file's own id, and its chain begins elsewhere."""
-    if first is None or first.parent is None or first.session in (None, session):
+    if first is None or first.parent is None or first.session == session or not is_session(first.session or ""):
         return None
     own = b'"' + session.encode() + b'"'
     for line in lines:

@@ -19,6 +19,7 @@ from blake3 import blake3
 
 from keeper import disk, files
 from keeper.errors import NoLinks
+from keeper.transcripts.records import uuid_of
 
 SETTLED_S = 60.0
 """Where no lease can tell, an inode unchanged for so long is taken for done."""
@@ -37,7 +38,8 @@ class Site:
 
 @dataclass(slots=True)
 class Held:
-    """An inode that has a name of ours and is read through one descriptor. `data` is what was read so far.
+    """An inode that has a name of ours and is read through one descriptor. `data` is what was read so far, `used` how
+    much of it (whole lines) has been merged.
 
     `owed`: lines of it stand in no kept file yet, so its name stays, quiet or not.
     """
@@ -48,13 +50,15 @@ class Held:
     inode: tuple[int, int]
     quiet: bool = False
     owed: bool = False
+    used: int = 0
 
     @classmethod
     def open(cls, path: str) -> Held:
         """Hold the file that stands under `path`, which is one of our names."""
         fd = files.open_read(path)
         seen = os.fstat(fd)
-        return cls(path, fd, files.read_at(fd, 0, path), (seen.st_dev, seen.st_ino))
+        data = files.read_at(fd, 0, path)
+        return cls(path, fd, data, (seen.st_dev, seen.st_ino), used=data.rfind(b"\n") + 1)
 
     def grew(self) -> bool:
         """Read what came since; whether anything did."""
@@ -63,6 +67,20 @@ class Held:
         more = files.read_at(self.fd, len(self.data), self.path)
         self.data += more
         return bool(more)
+
+    def waits(self) -> bool:
+        """Whether whole lines of it have not been merged."""
+        return self.data.rfind(b"\n") + 1 > self.used
+
+    def pending(self, merged: bytes) -> bytes:
+        """The whole lines that came since and that `merged` ends with if they are put behind it: none where one of
+        them stands in it already, or where nothing of the inode was merged yet (those wait for a merge)."""
+        end = self.data.rfind(b"\n") + 1
+        lines = self.data[self.used : end]
+        if not self.used or any((uuid := uuid_of(line)) and uuid.encode() in merged for line in lines.split(b"\n")):
+            return b""
+        self.used = end
+        return lines
 
     def close(self) -> None:
         """Let go of the descriptor; the name stays."""
@@ -155,8 +173,11 @@ def drop(site: Site, held: Held) -> None:
             unnote(site, held.path)
 
 
-def leftovers(swap: str) -> dict[str, list[str]]:
-    """What an earlier run left, by `label_name`: names in `swap/`, and those beside live that its notes tell of."""
+def leftovers(swap: str, tidy: bool = True) -> dict[str, list[str]]:
+    """What an earlier run left, by `label_name`: names in `swap/`, and those beside live that its notes tell of.
+
+    What nobody needs any more is removed on the way, unless the caller only looks (`tidy`).
+    """
     found: dict[str, list[str]] = {}
     try:
         names = sorted(os.listdir(swap))
@@ -165,15 +186,15 @@ def leftovers(swap: str) -> dict[str, list[str]]:
     for name in names:
         path = f"{swap}/{name}"
         if name.startswith("note-"):
-            _follow_note(path, found)
-        elif name.endswith(".tmp"):
+            _follow_note(path, found, tidy)
+        elif name.endswith(".tmp") and tidy:
             disk.unlink(path)  # a note that was being written: the name it would tell of was not made yet
         elif "~" in name:
             found.setdefault(name.rpartition("~")[0], []).append(path)
     return found
 
 
-def _follow_note(path: str, found: dict[str, list[str]]) -> None:
+def _follow_note(path: str, found: dict[str, list[str]], tidy: bool) -> None:
     try:
         told = orjson.loads(files.read(path))
         label, name = str(told["label"]), os.fsdecode(unquote_to_bytes(str(told["name"])))
@@ -182,6 +203,8 @@ def _follow_note(path: str, found: dict[str, list[str]]) -> None:
     ours = name and os.path.basename(name).startswith(".keeper-") and os.path.lexists(name)
     if ours and label:
         found.setdefault(label, []).append(name)
+    elif not tidy:
+        return
     elif ours:
         disk.unlink(name)  # a copy on its way to live: kept has what it holds
         disk.unlink(path)

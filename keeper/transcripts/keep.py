@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import orjson
 from blake3 import blake3
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import ChatGone, DiskError, KeeperError, NotKept, Partial
+from keeper.errors import ChatGone, DiskError, KeeperError, Locked, NotKept
 from keeper.transcripts import pair
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.head import Head, cwd_of, read_head, session_named
 from keeper.transcripts.index import IndexLost, Row
-from keeper.transcripts.ledger import row_after, told_after, warnings
+from keeper.transcripts.ledger import Kept, failure_of, row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
 from keeper.transcripts.look import Outcome, regular
 from keeper.transcripts.mirror import Mirror, parts
@@ -41,30 +42,6 @@ class Options:
     adopt: bool = False
     chat: str | None = None
     tags: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The answer for one session. `files` counts companion files and extras that kept gained, `added` its lines."""
-
-    session: str
-    profile: str
-    chat: str = ""
-    project: str = ""
-    cwd: str = ""
-    verdict: str = ""
-    action: str = "none"
-    mode: str = "link"
-    added: int = 0
-    files: int = 0
-    lacks: int = 0
-    waiting: int = 0
-    variants: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-    error: str | None = None
-    cure: str | None = None
-    exit_code: int = 0
 
 
 class Keeper:
@@ -99,6 +76,7 @@ class Keeper:
                 old.append((footprint, None))
             elif footprint.transcripts:
                 new.append((footprint, self._head(footprint)))
+        old += [(Footprint(session), None) for session in self._unfinished(str(profile), survey.footprints)]
         new.sort(key=lambda item: item[1].born if item[1] else 0.0)
         answers = [self._unread(profile, error) for error in survey.failures]
         for count, (footprint, head) in enumerate([*old, *new]):
@@ -118,16 +96,28 @@ class Keeper:
         footprint.beside += self._owned_agents(survey.agents).get(session, [])
         return self.footprint(profile, footprint, None)
 
+    def _unfinished(self, profile: str, footprints: Iterable[str]) -> list[str]:
+        """Sessions that are gone from the profile and of which an earlier run still holds lines (SWAP-3)."""
+        found = []
+        for (whose, session), rows in self.known.items():
+            if whose == profile and session not in footprints:
+                chats = [self.vault.chat(row.chat) for row in rows]
+                if any(row.mode == "split" for row in rows) or any(os.path.isdir(chat.swap) for chat in chats):
+                    found.append(session)
+        return found
+
     def _safely(self, profile: Path, footprint: Footprint, head: Head | None) -> Kept | None:
         try:
             return self.footprint(profile, footprint, head)
-        except (KeeperError, OSError, UnicodeError) as error:
-            told = files.told(error, profile)
-            return Kept(footprint.session, str(profile), error=told.message, cure=told.cure, exit_code=told.exit_code)
+        except (KeeperError, OSError, UnicodeError, orjson.JSONEncodeError) as error:
+            return self.failed(profile, footprint.session, files.told(error, profile))
 
     def _unread(self, profile: Path, error: OSError) -> Kept:
-        told = files.told(error, profile)
-        return Kept("", str(profile), error=told.message, cure=told.cure, exit_code=told.exit_code)
+        return self.failed(profile, "", files.told(error, profile))
+
+    def failed(self, profile: Path, session: str, error: KeeperError) -> Kept:
+        """The answer for a session that could not be kept."""
+        return Kept(session, str(profile), error=error.message, cure=error.cure, exit_code=error.exit_code)
 
     def _head(self, footprint: Footprint) -> Head | None:
         for path in footprint.transcripts:
@@ -183,7 +173,8 @@ class Keeper:
             self.known[key] = [row for row in self.vault.rows(session) if row.profile == profile]
         rows = self.known.get(key, [])
         if self.options.chat is not None:
-            rows = [row for row in rows if row.chat == self.options.chat]
+            wanted = (self.options.chat, _marked(self.options.chat, profile))
+            rows = [row for row in rows if row.chat in wanted]
         rows = [row for row in rows if row.chat not in self.buried]
         return rows[0] if rows else None
 
@@ -194,7 +185,7 @@ class Keeper:
         name = name if self.options.chat is None else self.options.chat
         facts = self.vault.facts(self.vault.chat(name))
         if facts is not None and facts.profile != profile:
-            return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
+            return _marked(name, profile)
         return name
 
     def _locked(
@@ -220,7 +211,7 @@ class Keeper:
         return Kept(
             session, str(profile), chat.name, told.project, told.cwd, str(outcome.verdict), outcome.action,
             outcome.mode, outcome.added, mirror.changed, outcome.lacks, outcome.waiting + mirror.waiting,
-            outcome.variants, outcome.gaps, warnings(footprint, outcome), *_error(mirror),
+            outcome.variants, outcome.gaps, warnings(footprint, outcome), *failure_of(mirror.errors),
         )  # fmt: skip
 
     def _open_chat(self, chat: Chat, profile: str, row: Row | None) -> Facts:
@@ -311,7 +302,11 @@ class Keeper:
 
     def finish(self) -> None:
         """Make durable what this run covers, then write the rows: the folder is durable before the row."""
-        self.dirty.update(dict.fromkeys(self.family.tell()))
+        self._sync()
+        self._write_rows()
+        self._tell_families()
+
+    def _sync(self) -> None:
         if self.all_known and len(self.dirty) > MANY_SYNCS:
             disk.sync_volume(self.vault.root)
         else:
@@ -324,6 +319,8 @@ class Keeper:
                 except FileNotFoundError:
                     continue  # gone again since: nothing of it is promised
         self.dirty.clear()
+
+    def _write_rows(self) -> None:
         if not self.rows:
             return
         rows, self.rows = list(self.rows.values()), {}
@@ -333,17 +330,24 @@ class Keeper:
             except IndexLost:
                 self.vault.reindex()
                 self.vault.index.write(put=rows)
-        except (DiskError, IndexLost) as error:
+        except (DiskError, IndexLost, Locked) as error:
             # All is kept and durable; the rows can be told again from the folders.
             self.vault.notes.append(f"kept, but the index could not be written: {error}")
 
+    def _tell_families(self) -> None:
+        """Lineage comes last, since it is no condition of being kept; what fails of it the next new relative tells."""
+        try:
+            written = self.family.tell()
+        except (OSError, KeeperError) as error:
+            self.vault.notes.append(f"kept, but not all lineage could be told: {error}")
+            return
+        for path in written:
+            (disk.sync_dir if os.path.isdir(path) else disk.sync_file)(path)
 
-def _error(mirror: Mirror) -> tuple[str | None, str | None, int]:
-    """What went wrong with a session's other files: the first of it, and done in part."""
-    if not mirror.errors:
-        return None, None, 0
-    more = f" (and {len(mirror.errors) - 1} more)" if len(mirror.errors) > 1 else ""
-    return mirror.errors[0].message + more, mirror.errors[0].cure, Partial.exit_code
+
+def _marked(name: str, profile: str) -> str:
+    """A chat's name with its profile's mark: another profile has a chat of the plain one."""
+    return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
 
 
 def profiles_of(vault: Vault) -> list[Path]:
@@ -362,12 +366,18 @@ def keep_session(
     """
     claude.check_session(session)
     keeper = Keeper(vault, now, options)
-    answers = []
+    answers, failures = [], []
     for one in [profile] if profile else profiles_of(vault):
-        answer = keeper.session(one, session)
+        try:
+            answer = keeper.session(one, session)
+        except (KeeperError, OSError) as error:
+            failures.append(files.told(error, one))
+            answer = keeper.failed(one, session, failures[-1])
         if answer is not None:
             answers.append(answer)
     keeper.finish()
+    if failures and len(answers) == len(failures):
+        raise failures[0]
     if not answers:
         raise NotKept(f"no profile has a transcript of session {session}", "give the transcript's path, or --profile")
     return answers

@@ -7,13 +7,47 @@ that nothing is written for it (KEEP-5).
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from keeper.claude import Footprint
+from keeper.errors import KeeperError, Partial
 from keeper.transcripts.chat import SessionFacts
 from keeper.transcripts.index import Row
 from keeper.transcripts.look import Outcome
 from keeper.transcripts.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The answer for one session. `files` counts companion files and extras that kept gained, `added` its lines."""
+
+    session: str
+    profile: str
+    chat: str = ""
+    project: str = ""
+    cwd: str = ""
+    verdict: str = ""
+    action: str = "none"
+    mode: str = "link"
+    added: int = 0
+    files: int = 0
+    lacks: int = 0
+    waiting: int = 0
+    variants: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    cure: str | None = None
+    exit_code: int = 0
+
+
+def failure_of(errors: Sequence[KeeperError]) -> tuple[str | None, str | None, int]:
+    """What went wrong with a session's other files: the first of it, its cure, and the code of what is done in part."""
+    if not errors:
+        return None, None, 0
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return errors[0].message + more, errors[0].cure, Partial.exit_code
 
 
 def told_after(told: SessionFacts, outcome: Outcome, project: str) -> SessionFacts:

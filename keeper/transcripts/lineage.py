@@ -15,6 +15,9 @@ from keeper.transcripts.index import Row
 from keeper.transcripts.records import split, uuid_of
 from keeper.transcripts.vault import Vault
 
+RELATIVE_WAIT_S = 1.0
+"""So long is a relative's chat waited for: its own slow keep must not hold up this one."""
+
 
 class Family:
     """The sessions that were kept for the first time in this run, and their relatives."""
@@ -52,7 +55,7 @@ class Family:
             others = [one for one in members if row.session not in _line(one.session, said)]
             parent = said[row.session] or _parent(row, others, uuids)
             chat = self.vault.chat(row.chat)
-            with self.vault.lock(chat.name):
+            with self.vault.lock(chat.name, RELATIVE_WAIT_S):
                 facts = self.vault.facts(chat)
                 told = facts.sessions.get(row.session) if facts else None
                 if facts is None or told is None or told.forked_from == parent:

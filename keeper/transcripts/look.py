@@ -118,8 +118,8 @@ class Look:
         older = self._older_live()
         self.held += older
         # An earlier live inode of mode split is a part of what is known; what a killed run held is live's own.
-        self.known = _union(self.kept, older)
-        self.base = _union(self.known, self.held)
+        self.known = _union(pair, self.kept, older)
+        self.base = _union(pair, self.known, self.held)
         self.found = judge(self.known, pinned.data, pair.main)
         self.seen = (pinned.inode[1], len(pinned.data))
 
@@ -157,6 +157,7 @@ class Look:
         old = self._hold(self.pair.kept)
         if old.data != self.kept:
             old.data = self.kept if old.data.startswith(self.kept) else b""
+            old.used = old.data.rfind(b"\n") + 1
         return [old]
 
     def carry_out(self) -> Outcome:
@@ -212,8 +213,7 @@ class Look:
         """Both files' records under both names, on one inode (on another volume: the same bytes)."""
         if not swap.ours(self.pinned.fd):
             return replace(self._split(), foreign=True)
-        if not self.site.linked:
-            self._name_pin()
+        self._name_pin()
         merged = merge(self.base, self.pinned.data)
         for fragment in merged.torn:
             self._aside(fragment)
@@ -225,9 +225,12 @@ class Look:
         return self._end("folded" if done.placed else "absorbed", done.data, held, added, merged.variants)
 
     def _name_pin(self) -> None:
-        """On another volume: the inode that is about to be replaced gets a name beside live first."""
+        """What is about to be replaced has a name for this swap: on another volume it had none yet, and in mode split
+        its name is the second link, which goes before its writer may be done."""
+        if self.site.linked and self.pinned.path != self.pair.live_link:
+            return
         try:
-            named = self._hold(self.pair.live)
+            named = self._hold(self.pair.live_link if self.site.linked else self.pair.live)
         except FileNotFoundError:
             return  # swept since the look: its lines are in hand, and the swap meets the free name
         if named.inode != self.pinned.inode:
@@ -236,6 +239,20 @@ class Look:
         else:
             self.pinned.close()
         self.pinned = named
+
+    def mend(self, stamp_ns: int) -> Outcome:
+        """Live's own whole lines under its name again, without the unfinished one: that goes aside. Nothing else is
+        folded in; where kept is no inode of live's, it stays as it is."""
+        if self.kept_inode == self.pinned.inode or self.kept == self.pinned.data:
+            return self.fold(bring_back=True, stamp_ns=stamp_ns)
+        if not self.site.linked or not swap.ours(self.pinned.fd):
+            return self._end("none", self.kept, self.held)
+        self._name_pin()
+        site = replace(self.site, kept=self.pair.live_link)
+        done = swap.swap(site, _whole(self.pinned.data), [self.pinned], True, stamp_ns)
+        self.mode = "split"
+        self.seen = (done.placed, len(done.data))
+        return self._end("mended", done.data, [self.pinned, *self.held])
 
     def _split(self) -> Outcome:
         """Kept takes the union on an inode of its own; live stays as it is, with a second link of ours to it."""
@@ -329,9 +346,15 @@ def _whole(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
-def _union(data: bytes, held: list[Held]) -> bytes:
+def _union(pair: Pair, data: bytes, held: list[Held]) -> bytes:
+    """`data` with what is held; what a CLI up to 1.0.117 wrote is set aside whole instead (FIT-2)."""
     for one in held:
-        data = merge(data, one.data).data if one.data else data
+        if not one.data:
+            continue
+        if judge(data, one.data, pair.main).verdict is Verdict.UNMERGEABLE:
+            pair.put_aside(os.path.basename(pair.kept), one.data)
+        else:
+            data = merge(data, one.data).data
     return data
 
 
@@ -341,7 +364,7 @@ def absorb(pair: Pair, left: list[str]) -> Outcome:
     held = [Held.open(path) for path in left]
     held += [hold(site, path) for path in pair.links]
     kept = files.read(pair.kept)
-    data = _union(kept, held)
+    data = _union(pair, kept, held)
     for one in held:
         one.quiet = quiet_now(one)
     added = _lines(data) - _lines(kept)

@@ -19,7 +19,7 @@ from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
-from keeper.transcripts.restore import STEP_NS, Restored, Restorer, failed, resume_line
+from keeper.transcripts.restore import STEP_NS, Restored, Restorer, failed, resume_line, with_errors
 
 Progress = Callable[[int, int], None]
 
@@ -111,7 +111,7 @@ class _Mass:
         with self.vault.lock(chat.name):
             kept = chat.kept(row.session)
             seen = regular(kept)
-            if seen is None:
+            if seen is None or self.vault.forgotten(row.profile, row.session) is not None:
                 return _answer(row, live, "absent", "none", 0, self.restorer)
             disk.touch(kept, stamp_ns)
             folder = os.path.dirname(live)
@@ -122,10 +122,11 @@ class _Mass:
             plain = not mirror.pair(live, f"{row.session}.jsonl").links and not mirror.left and _ends_well(kept)
             linked = plain and self._link(kept, live)
             if linked:
-                self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
+                for _ in range(2):  # a sweep may be running
+                    self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
         if not linked:
             return self._whole(row, stamp_ns)
-        return _answer(row, live, "absent", "restored", mirror.changed, self.restorer)
+        return with_errors(_answer(row, live, "absent", "restored", mirror.changed, self.restorer), mirror)
 
     def _link(self, kept: str, live: str) -> bool:
         """False where it takes a proper look: the name was taken meanwhile, or no link can be made."""

@@ -63,9 +63,6 @@ def is_part(some: list[bytes], whole: list[bytes]) -> bool:
     return all(line in rest for line in some)
 
 
-_is_part = is_part
-
-
 # What a line of live is to kept. A record that kept holds is the index, from 0, of the kept line.
 _PLAIN = -1  # it has no uuid
 _NEW = -2  # kept has nothing of this uuid

@@ -78,18 +78,23 @@ class Mirror:
         """One bad file stops no other; that the chat itself was removed stops all."""
         if isinstance(error, FileNotFoundError) and not os.path.isdir(self.chat.path):
             raise error
-        self.errors.append(files.told(error, path))
+        told = files.told(error, path)
+        if told.message not in [one.message for one in self.errors]:
+            self.errors.append(told)
 
     def absorb_rest(self, but: str) -> None:
         """What an earlier run held of files that are gone from the profile goes into their kept ones."""
-        wanted = {name for name in self.left if name} | {_stem(name) for name in self.names if ".live" in name}
-        wanted -= self.seen | {label_name(but)}
-        if not wanted:
+        links = {name for name in self.names if ".live" in name}
+        if not links and not self.left:
             return
         for path, label in _walk(self.chat.path, ""):
-            name = label_name(label := label.removeprefix("/"))
-            if name in wanted and regular(path) is not None:
-                outcome = absorb(self.pair("", label), self.left.get(name, []))
+            label = label.removeprefix("/")
+            if not label.endswith(".jsonl") or label == but or label_name(label) in self.seen:
+                continue
+            one = self.pair("", label)
+            left = self.left_of(label)
+            if left or one.links:
+                outcome = absorb(one, left)
                 self.waiting += outcome.waiting
                 if outcome.added:
                     self._gained(path)
@@ -300,11 +305,6 @@ def _instant(path: str) -> tuple[bytes, int]:
         os.close(fd)
 
 
-def _stem(name: str) -> str:
-    """The label's name that a second link's name tells."""
-    return f"{name[: name.rindex('.live')]}.jsonl"
-
-
 def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
     """One inode, or, on two volumes, the size and time that the copy was given."""
     if seen.st_dev == have.st_dev:
@@ -329,21 +329,25 @@ def _walk(path: str, label: str) -> Iterator[tuple[str, str]]:
     if regular(path) is not None:
         yield path, label
         return
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return
-        raise files.failure(error, path, "read") from error
-    try:
-        with os.scandir(fd) as entries:
-            found = sorted((e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in entries)
-    finally:
-        os.close(fd)
-    for name, is_folder, is_file in found:
-        if is_folder:
-            yield from _walk(f"{path}/{name}", f"{label}/{name}")
-        elif is_file and not name.startswith(".keeper-"):
-            yield f"{path}/{name}", f"{label}/{name}"
+    below = [""]
+    while below:
+        rest = below.pop()
+        try:
+            fd = os.open(path + rest, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                continue
+            raise files.failure(error, path + rest, "read") from error
+        try:
+            with os.scandir(fd) as entries:
+                found = sorted(
+                    (e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in entries
+                )  # fmt: skip
+        finally:
+            os.close(fd)
+        below += [f"{rest}/{name}" for name, is_folder, _ in reversed(found) if is_folder]
+        for name, _, is_file in found:
+            if is_file and not name.startswith(".keeper-"):
+                yield f"{path}{rest}/{name}", f"{label}{rest}/{name}"

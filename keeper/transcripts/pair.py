@@ -164,18 +164,34 @@ def restore(pair: Pair, outcome: Outcome, full: bool, now_ns: int) -> Outcome:
             elif not torn(pair.live):
                 return back
             else:
-                outcome = replace(_fold(pair, back, now_ns), action="restored")
+                outcome = replace(_fold(pair, back, now_ns, mend=True), action="restored")
             continue
         wanted = outcome.verdict in FOLDED_BY_RESTORE or (full and outcome.verdict in SPLIT_BY_KEEP)
-        wanted = wanted and outcome.action not in ("folded", "restored")
-        if (wanted or (outcome.verdict is not Verdict.UNMERGEABLE and torn(pair.live))) and not outcome.foreign:
+        done = outcome.action in ("folded", "restored") or outcome.foreign
+        if wanted and not done:
             outcome = _fold(pair, outcome, now_ns)
+        elif outcome.verdict is not Verdict.UNMERGEABLE and not outcome.foreign and torn(pair.live):
+            outcome = _fold(pair, outcome, now_ns, mend=True)
         try:
             disk.touch(pair.live, now_ns)
         except FileNotFoundError:
             continue  # swept between fold and touch: put back in the next turn
-        return outcome
+        if settled(pair, outcome):
+            return outcome
+        outcome = keep(pair, Known(), [])
     return outcome
+
+
+def settled(pair: Pair, outcome: Outcome) -> bool:
+    """Whether what stands under the live name is what was looked at: Claude may delete and recreate it meanwhile."""
+    live = regular(pair.live)
+    if live is None:
+        return False
+    for name in (pair.kept, pair.live_link):
+        seen = regular(name)
+        if seen is not None and (seen.st_dev, seen.st_ino) == (live.st_dev, live.st_ino):
+            return True
+    return live.st_ino == outcome.inode or (not live.st_size and outcome.verdict is Verdict.EMPTY)
 
 
 def _put_back(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome | None:
@@ -208,17 +224,18 @@ def _copy_out(pair: Pair, now_ns: int) -> None:
         unnote(site, tmp)
 
 
-def _fold(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome:
+def _fold(pair: Pair, outcome: Outcome, now_ns: int, mend: bool = False) -> Outcome:
     try:
         site, pinned = pin(pair)
     except FileNotFoundError:
         return outcome
     look = Look(pair, site, pinned, [])
     try:
-        return replace(look.fold(bring_back=True, stamp_ns=now_ns), verdict=outcome.verdict)
+        done = look.mend(now_ns) if mend else look.fold(bring_back=True, stamp_ns=now_ns)
     except (OSError, KeeperError):
         look.abandon()
         raise
+    return replace(done, verdict=outcome.verdict, gaps=outcome.gaps or done.gaps, lacks=outcome.lacks)
 
 
 def torn(live: str) -> bool:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keeper import claude, disk, files
-from keeper.errors import NotKept, Refused
+from keeper.errors import DiskError, NotKept, Refused
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.held import make_folder, token
+from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
 from keeper.transcripts.merge import merge
 from keeper.transcripts.vault import Vault
@@ -31,14 +32,13 @@ class Place:
 
 def find(vault: Vault, session: str, profile: Path | None) -> list[Place]:
     """Every chat that keeps the session, of one profile. Raises NotKept, and Refused where two profiles have it."""
-    found = _all(vault, session, profile)
+    found = _all(vault, session)
     if profile is not None:
         found = [place for place in found if place.facts.profile == str(profile)]
+    if not found and _reindexed(vault, session):
+        found = _all(vault, session)
     if not found:
-        raise NotKept(
-            f"nothing is kept of session {session}",
-            "`keeper list` shows what is kept; what was never kept and is swept cannot be put back",
-        )
+        raise _nothing(vault, session)
     profiles = sorted({place.facts.profile for place in found})
     if len(profiles) > 1:
         raise Refused(
@@ -47,8 +47,32 @@ def find(vault: Vault, session: str, profile: Path | None) -> list[Place]:
     return found
 
 
-def _all(vault: Vault, session: str, profile: Path | None) -> list[Place]:
-    names = dict.fromkeys([*(row.chat for row in vault.rows(session)), session])
+def _nothing(vault: Vault, session: str) -> NotKept:
+    if any(stone.session == session for stone in vault.tombstones()):
+        return NotKept(f"session {session} was forgotten", f"`keeper keep --adopt {session}` keeps it again")
+    return NotKept(
+        f"nothing is kept of session {session}",
+        "`keeper list` shows what is kept; what was never kept and is swept cannot be put back",
+    )
+
+
+def _reindexed(vault: Vault, session: str) -> bool:
+    """Whether a chat that the index does not know keeps the session; the index is told anew then (RESTORE-17)."""
+    known = {row.chat for row in vault.rows()}
+    for name in vault.chat_names():
+        facts = vault.facts(vault.chat(name)) if name not in known else None
+        if facts is not None and session in facts.sessions:
+            try:
+                vault.reindex()
+            except DiskError as error:
+                vault.notes.append(f"the index could not be written: {error}")
+            return True
+    return False
+
+
+def _all(vault: Vault, session: str) -> list[Place]:
+    rows = vault.rows(session)
+    names = dict.fromkeys([*(row.chat for row in rows), session])
     found = []
     for name in names:
         chat = vault.chat(name)
@@ -56,21 +80,22 @@ def _all(vault: Vault, session: str, profile: Path | None) -> list[Place]:
             continue
         facts = vault.facts(chat)
         if facts is None or session not in facts.sessions:
-            facts = _facts_anew(vault, chat, session, profile)
+            facts = _facts_anew(vault, chat, session, facts, rows)
         if vault.forgotten(facts.profile, session) is not None:
             continue  # a forget that was killed: its bytes are about to go
         found.append(Place(chat, facts, facts.sessions[session]))
     return found
 
 
-def _facts_anew(vault: Vault, chat: Chat, session: str, profile: Path | None) -> Facts:
-    """`chat.json` is lost: the profile is the one that holds the session, or the only one that there is."""
-    profiles = vault.settings.profiles
-    whose = next((p for p in profiles if claude.places(p, session)), profile or profiles[0])
+def _facts_anew(vault: Vault, chat: Chat, session: str, facts: Facts | None, rows: list[Row]) -> Facts:
+    """`chat.json` does not tell of the session: whose it is the rest of it tells, else the row, else where it lives."""
+    profiles = [str(profile) for profile in vault.settings.profiles]
+    told = [facts.profile] if facts else [row.profile for row in rows if row.chat == chat.name]
+    lives = [profile for profile in profiles if claude.places(Path(profile), session)]
     head = read_head(chat.kept(session), session)
     project = claude.folder_names(head.cwd)[0] if head.cwd else ""
-    told = SessionFacts(project, head.cwd, "link", head.born, head.head)
-    return Facts(chat.name, str(whose)).with_session(session, told)
+    one = SessionFacts(project, head.cwd, "link", head.born, head.head)
+    return (facts or Facts(chat.name, [*told, *lives, *profiles][0])).with_session(session, one)
 
 
 def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:

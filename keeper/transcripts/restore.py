@@ -18,13 +18,16 @@ from keeper.errors import KeeperError, Partial, Refused
 from keeper.settings import Settings
 from keeper.transcripts import pair, places
 from keeper.transcripts.head import resumable
-from keeper.transcripts.keep import Keeper, Kept
+from keeper.transcripts.keep import Keeper
+from keeper.transcripts.ledger import Kept
 from keeper.transcripts.look import Outcome, regular
 from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.places import Place, seen_from
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict, judge
 
+LAST_LOOKS = 4
+"""So often a restore looks whether what it put there still stands; at least twice."""
 STEP_NS = 10_000_000
 """Between the times of two chats that are put back together: Claude compares milliseconds."""
 
@@ -102,6 +105,9 @@ class Restorer:
         claude.check_session(session)
         found = places.find(self.vault, session, self.want.profile)
         if len(found) > 1:
+            if not self.want.dry_run:
+                for place in found:
+                    self._absorb(place, session)
             places.fold(self.vault, session, found, dry_run=self.want.dry_run)
         place = found[0]
         head = place.told.continues or session
@@ -115,6 +121,13 @@ class Restorer:
                 more = self._further(session, further, answer.live, now_ns)
                 answer = replace(answer, files=answer.files + more)
         return replace(answer, also=tuple(also))
+
+    def _absorb(self, place: Place, session: str) -> None:
+        """What an earlier run still holds of the session in that chat goes into its kept transcript."""
+        with self.vault.lock(place.chat.name):
+            mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
+            one = mirror.pair("", f"{session}.jsonl", main=True)
+            pair.keep(one, pair.Known(), mirror.left_of(one.label))
 
     def _further(self, session: str, place: Place, live: str, now_ns: int) -> int:
         """The other files that a further chat keeps of the session; how many came back."""
@@ -138,28 +151,35 @@ class Restorer:
         with self.vault.lock(place.chat.name):
             mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
             outcome = self._transcript(mirror, session, footprint, live, now_ns)
-            for _ in range(2):  # once more at the end: a sweep that had judged them by their old times may be running
+            # Looked at once more at the end, since a sweep that had judged them by their old times may be running.
+            for turn in range(LAST_LOOKS):
                 self.others(mirror, profile, session, footprint, live, now_ns)
-            if regular(live) is None:  # a sweep that had judged it by its old time was under way
-                outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
+                if turn and self._stands(mirror, session, live, outcome):
+                    break
+                if regular(live) is None or not self._stands(mirror, session, live, outcome):
+                    outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
         if first is not None and outcome.verdict is Verdict.SAME and outcome.action == "none":
             # What was found is what the keep before found, and where it folded that is the deed.
             outcome = replace(
                 outcome, verdict=Verdict(first.verdict), gaps=first.gaps, lacks=first.lacks,
                 action=first.action if first.action == "folded" else "none",
             )  # fmt: skip
-        disk.sync_file(live)
-        disk.sync_dir(os.path.dirname(live))
         if outcome.mode != "link" or outcome.action in ("folded", "copied"):
             self._tell(profile, session, place)
         answer = self._answer(session, place, live, outcome, mirror.changed)
-        if mirror.errors:
-            failed = mirror.errors[0]
-            told = (*answer.warnings, *(error.message for error in mirror.errors))
-            answer = replace(
-                answer, warnings=told, error=failed.message, cure=failed.cure, exit_code=Partial.exit_code
-            )  # fmt: skip
-        return answer
+        return with_errors(answer, mirror)
+
+    def _stands(self, mirror: Mirror, session: str, live: str, outcome: Outcome) -> bool:
+        """Whether what was put there stands there still, durable."""
+        one = mirror.pair(live, f"{session}.jsonl", main=True)
+        if outcome.verdict is not Verdict.DOUBLED and not pair.settled(one, outcome):
+            return False
+        try:
+            disk.sync_file(live)
+            disk.sync_dir(os.path.dirname(live))
+        except FileNotFoundError:
+            return False
+        return True
 
     def _tell(self, profile: Path, session: str, place: Place) -> None:
         """What stands there now is what the next keep compares with."""
@@ -181,10 +201,11 @@ class Restorer:
         name = f"{footprint.session}.jsonl"
         cwd = os.path.realpath(self.want.cwd) if self.want.cwd else None
         wanted = claude.folder_names(cwd) if cwd else ()
+        lives = claude.one_name_each(footprint.transcripts)
         for path in footprint.transcripts:
-            if len(footprint.transcripts) == 1 or path.parent.name in wanted:
+            if len(lives) == 1 or path.parent.name in wanted:
                 return str(path)
-        if footprint.transcripts:
+        if lives:
             folders = ", ".join(path.parent.name for path in footprint.transcripts)
             raise Refused(
                 f"session {footprint.session} lives in several project folders: {folders}",
@@ -274,6 +295,15 @@ class Restorer:
 def resume_line(settings: Settings, session: str, cwd: str, profile: Path) -> str:
     """The line to type, as it must be in the shell that this command ran in."""
     return claude.resume_command(session, cwd, profile, settings.default_profile, settings.named_profile)
+
+
+def with_errors(answer: Restored, mirror: Mirror) -> Restored:
+    """The answer with what went wrong with the session's other files: done in part."""
+    if not mirror.errors:
+        return answer
+    first = mirror.errors[0]
+    told = (*answer.warnings, *(error.message for error in mirror.errors))
+    return replace(answer, warnings=told, error=first.message, cure=first.cure, exit_code=Partial.exit_code)
 
 
 def failed(session: str, error: KeeperError, chat: str = "", profile: str = "") -> Restored:

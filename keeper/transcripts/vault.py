@@ -18,7 +18,7 @@ import orjson
 from blake3 import blake3
 
 from keeper import disk, files
-from keeper.errors import DiskError, Refused, VaultDamaged, VaultUnavailable
+from keeper.errors import DiskError, Locked, Refused, VaultDamaged, VaultUnavailable
 from keeper.settings import Settings
 from keeper.transcripts.chat import Chat, Facts, told, written
 from keeper.transcripts.held import label_name, make_folder
@@ -116,7 +116,7 @@ class Vault:
 
     def _chats_inode(self) -> str:
         seen = os.stat(self.root / "chats")
-        return f"{seen.st_dev}:{seen.st_ino}"
+        return str(seen.st_ino)  # the volume's number changes from boot to boot
 
     # ------------------------------------------------------------------ chats
 
@@ -134,9 +134,11 @@ class Vault:
         except FileNotFoundError:
             return []
 
-    def lock(self, chat: str) -> AbstractContextManager[None]:
+    def lock(self, chat: str, wait_s: float | None = None) -> AbstractContextManager[None]:
         """Hold the chat's lock: one chat's keep delays no other chat (KEEP-2). Raises Locked."""
-        return disk.lock(f"{self.root}/locks/{chat}.lock", self.settings.lock_wait_s)
+        if not os.path.isdir(f"{self.root}/locks") and (self.root / "id").is_file():
+            disk.ensure_dir(self.root / "locks")  # a copy of the vault left it out
+        return disk.lock(f"{self.root}/locks/{chat}.lock", self.settings.lock_wait_s if wait_s is None else wait_s)
 
     def facts(self, chat: Chat) -> Facts | None:
         """The chat's `chat.json`; None where there is none or it does not read (it is told anew by the next keep)."""
@@ -287,6 +289,8 @@ class Vault:
         moved = moved or emptied
         chats = {row.chat for row in gone}
         total = len({row.chat for row in self.rows()})
+        # Buried already by a run that could not write the index: once is enough.
+        told = {(row.profile, row.session) for row in gone if self.forgotten(row.profile, row.session)}
         many = len(chats) > MANY or (len(chats) > 1 and len(chats) * 10 > total)
         if chats and (many or moved):
             why = "the vault was moved or put back from a copy" if moved else "too many for a hand"
@@ -294,11 +298,21 @@ class Vault:
         buried = []
         if not many and not moved:
             for row in gone:
+                if (row.profile, row.session) in told:
+                    buried.append(row.chat)
+                    continue
                 with self.lock(row.chat):
                     if not os.path.isdir(self.chat(row.chat).path):
                         self.bury(row.chat, row.session, row.profile, "hand", now)
                         buried.append(row.chat)
-        self.index.write(drop=[(row.chat, row.session) for row in gone], facts=[("chats", inode)])
+                        self.notes.append(
+                            f"session {row.session}: its folder was removed by hand, so it is forgotten "
+                            f"(`keeper keep --adopt {row.session}` keeps it again)"
+                        )
+        try:
+            self.index.write(drop=[(row.chat, row.session) for row in gone], facts=[("chats", inode)])
+        except (IndexLost, DiskError, Locked) as error:
+            self.notes.append(f"the index could not be written: {error}")
         return buried
 
 

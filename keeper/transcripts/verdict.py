@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from keeper.claude import NEW_ID_ON_RESUME, newest_version
-from keeper.transcripts.merge import _is_part as is_subsequence
+from keeper.transcripts.merge import is_part
 from keeper.transcripts.records import Record, read, split
 
 
@@ -71,7 +71,7 @@ def judge(kept: bytes, live: bytes, main: bool = True) -> Judgement:
     if live.startswith(kept):
         return Judgement(Verdict.AHEAD)
     kept_lines, live_lines = split(kept).lines, split(live).lines
-    if is_subsequence(kept_lines, live_lines):
+    if is_part(kept_lines, live_lines):
         return Judgement(Verdict.AHEAD)
     return _judge_lines(kept_lines, live_lines, main)
 
@@ -98,7 +98,7 @@ def _judge_lines(kept_lines: list[bytes], live_lines: list[bytes], main: bool) -
     if lacks and news:
         return as_(Verdict.DIVERGED)
     newest = kept.talk[-1] if kept.talk else None
-    if is_subsequence(live_lines, kept_lines) and live_lines == kept_lines[: len(live_lines)]:
+    if is_part(live_lines, kept_lines) and live_lines == kept_lines[: len(live_lines)]:
         return as_(Verdict.BEHIND)
     if newest is not None and newest not in live.order:
         return as_(Verdict.BEHIND)
@@ -118,7 +118,7 @@ def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_l
     place = kept.places.get(live.boundary)
     if place is None:
         return next(iter(kept.order), None) not in live.order
-    return is_subsequence(kept_lines[place:], live_lines)
+    return is_part(kept_lines[place:], live_lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from keeper import files
 from keeper.transcripts.chat import Chat
+from keeper.transcripts.held import leftovers
 from keeper.transcripts.look import regular
 from keeper.transcripts.records import read, split
 from keeper.transcripts.vault import Vault
@@ -59,6 +60,10 @@ def verify(
         for session in facts.sessions if facts else ():
             records += _transcript(chat, session, faults, notes)
         faults += _modes(chat)
+        held = [left for names_ in leftovers(chat.swap, tidy=False).values() for left in names_]
+        if held:
+            kind = f"{len(held)} files of an unfinished swap: `keeper keep` finishes it"
+            notes.append(Fault(name, "", "swap", "", kind))
         if progress is not None:
             progress(count + 1, len(names))
     for row in vault.missing():

@@ -3,6 +3,7 @@ file that stops another."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -341,6 +342,18 @@ def test_a_transcript_that_moves_between_the_survey_and_the_look_is_not_doubled(
     assert lines_of(moved.live) == talk("abcd")
 
 
+@pytest.mark.accepts("KEEP-19")
+def test_two_names_of_one_inode_are_one_live_file(here: World) -> None:
+    write_live(here.profile, CWD, here.session, jsonl(*talk("ab")))
+    twin = here.about(here.session, "/srv/demo/twin")
+    twin.live.parent.mkdir()
+    twin.live.hardlink_to(here.live)
+    answer = here.keep()
+    assert (answer.verdict, answer.warnings) == ("ahead", ())
+    assert here.restore().action == "none"
+    assert here.kept.samefile(twin.live)
+
+
 @pytest.mark.accepts("KEEP-9")
 def test_a_linked_project_on_another_volume_is_kept_though_its_inode_number_is_taken(
     needs: Needs, tmp_path: Path
@@ -552,6 +565,36 @@ def test_the_exit_code_tells_all_from_part(
         session_id(2): True,
     }
     assert here.about(session_id(2)).kept.exists()
+
+
+@pytest.mark.accepts("KEEP-17")
+def test_one_name_that_is_not_known_stops_no_other_of_the_call(
+    profile: Path, vault_home: Path, run_keeper: Callable[..., Ran]
+) -> None:
+    write_live(profile, CWD, session_id(1), jsonl(*talk("ab")))
+    ran = run_keeper("keep", session_id(9), session_id(1))
+    assert ran.code == 3
+    assert session_id(9) in ran.err
+    assert (vault_home / "chats" / session_id(1) / f"{session_id(1)}.jsonl").exists()
+    assert [one["session"] for one in run_keeper("list", "--json").json["chats"]] == [session_id(1)]
+
+
+@pytest.mark.accepts("KEEP-2", "KEEP-12", "KEEP-17")
+def test_a_lineage_that_cannot_be_written_takes_nothing_from_what_was_kept(here: World) -> None:
+    fork, other = here.about(session_id(2)), here.about(session_id(3))
+    write_live(here.profile, CWD, here.session, jsonl(*talk("abc")))
+    write_live(fork.profile, CWD, fork.session, jsonl(*talk("abxy", session=fork.session)))
+    fork.keep()
+    write_live(other.profile, CWD, other.session, jsonl(*talk("pq", session=other.session)))
+
+    def fail(call: str, paths: tuple[str, ...]) -> None:
+        if call == "create" and f"/{fork.session}/" in paths[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with hooked(fail):
+        answers = here.keep_all()
+    assert {one.error for one in answers.values()} == {None}
+    assert sorted(row.session for row in here.vault().rows()) == [here.session, fork.session, other.session]
 
 
 @pytest.mark.accepts("KEEP-2")

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,6 +75,26 @@ def test_every_file_at_any_depth_is_kept_with_its_bytes(either: World) -> None:
     for name in names:
         assert (either.kept_companion / name).read_bytes() == (either.companion / name).read_bytes()
     assert changes_of(either.keep) == []
+
+
+@pytest.mark.accepts("KEEP-7")
+def test_a_companion_a_thousand_folders_deep_is_kept(here: World) -> None:
+    deep = "/".join("d" * 1100)
+    fd = os.open(here.live.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for name in (here.session, *"d" * 1100):
+            os.mkdir(name, dir_fd=fd)
+            inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd)
+            os.close(fd)
+            fd = inner
+        os.close(os.open("x", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=fd))
+    finally:
+        os.close(fd)
+    try:
+        assert here.keep_all()[here.session].error is None
+        assert (here.kept_companion / deep / "x").exists()
+    finally:  # rmtree, and so pytest's own cleaning up, would run out of stack
+        subprocess.run(["rm", "-rf", here.companion, here.kept_companion], check=True)
 
 
 @pytest.mark.accepts("KEEP-7", "KEEP-1")

@@ -8,10 +8,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from keeper.errors import Locked, NotKept
 from tests import build
 from tests.build import append, jsonl, meta, prompt, talk, write_live
 from tests.conftest import Needs, Ran
@@ -347,19 +349,27 @@ def test_once_links_are_possible_again_a_copy_becomes_the_live_inode(here: World
 @pytest.mark.accepts("KEEP-3")
 def test_the_lock_is_one_chats(here: World) -> None:
     """While one chat is held, another is kept, and the held one is told to be locked."""
-    from dataclasses import replace
-
-    from keeper.errors import Locked
-
     write_live(here.profile, CWD, here.session, jsonl(A))
     other = here.about(build.session_id(2))
-    write_live(other.profile, CWD, other.session, jsonl(*talk("ab", session=other.session)))
+    write_live(other.profile, CWD, other.session, jsonl(*talk("pq", session=other.session)))
     here.keep()
     hasty = replace(here, settings=replace(here.settings, lock_wait_s=0.05))
     with here.vault().lock(here.session):
         with pytest.raises(Locked):
             hasty.keep()
         assert other.keep().action == "linked"
+
+
+@pytest.mark.accepts("KEEP-2", "KEEP-12")
+def test_a_parent_is_kept_while_its_forks_chat_is_held(here: World) -> None:
+    """The fork was kept first, and is to learn now whose it is; whoever holds it holds up nobody."""
+    write_live(here.profile, CWD, here.session, jsonl(*talk("abc")))
+    fork = here.about(build.session_id(2))
+    write_live(fork.profile, CWD, fork.session, jsonl(*talk("abxy", session=fork.session)))
+    fork.keep()
+    with here.vault().lock(fork.session):
+        hasty = replace(here, settings=replace(here.settings, lock_wait_s=0.05))
+        assert hasty.keep().action == "linked"
 
 
 # ------------------------------------------------------------------ races between look and deed
@@ -381,8 +391,6 @@ def test_a_file_recreated_while_its_facts_are_written_is_not_taken_for_the_one_t
 
 @pytest.mark.accepts("KEEP-10")
 def test_a_first_keep_whose_file_goes_before_the_link_leaves_nothing_behind(here: World) -> None:
-    from keeper.errors import NotKept
-
     write_live(here.profile, CWD, here.session, jsonl(A))
     with hooked(before("link", here.live.unlink)), pytest.raises(NotKept):
         here.keep()
@@ -392,8 +400,6 @@ def test_a_first_keep_whose_file_goes_before_the_link_leaves_nothing_behind(here
 
 @pytest.mark.accepts("KEEP-9")
 def test_a_link_that_takes_the_live_name_at_the_last_moment_is_not_kept(here: World, tmp_path: Path) -> None:
-    from keeper.errors import NotKept
-
     secret = tmp_path / "secret"
     secret.write_bytes(b"not for the vault\n")
     write_live(here.profile, CWD, here.session, jsonl(A))

@@ -14,10 +14,11 @@ from keeper.transcripts.restore import Restorer, Want
 from tests import build
 from tests.build import CWD, jsonl, meta, session_id, talk, write_live
 from tests.chat import age, files, kept_path, put, sweep, write_whole
-from tests.conftest import Ran
+from tests.conftest import Needs, Ran
 from tests.seam import Hook, World, calls_of, hooked, killed_at, names_of_ours
 from tests.seam import before as at
 from tests.seam import world as world_of
+from tests.volumes import tmpfs
 
 Command = Callable[..., Ran]
 
@@ -553,17 +554,25 @@ def test_a_live_file_deleted_with_its_folder_right_before_the_exchange_is_put_ba
 @pytest.mark.parametrize("live", [None, jsonl(E), jsonl(A, B)], ids=["swept", "partial", "behind"])
 @pytest.mark.parametrize("volume", ["same volume", "other volume"])
 def test_killed_before_any_change_the_next_run_completes_it(
-    tmp_path: Path, second_volume: Path, volume: str, live: bytes | None
+    needs: Needs, tmp_path: Path, second_volume: Path, volume: str, live: bytes | None
 ) -> None:
-    """The profile is in memory: what a kill leaves is the same there, and it is begun anew for each change."""
-    vaults = second_volume if volume == "same volume" else tmp_path / "far"
-    world = world_of(second_volume / "profile", vaults / "vault", vaults / "state")
+    """All of it in memory: what a kill leaves is the same there, and all is begun anew for each change."""
+    with tmpfs(needs, tmp_path / "memory") as memory:
+        vaults = memory if volume == "same volume" else second_volume
+        kill_before_each_change(world_of(memory / "profile", vaults / "vault", vaults / "state"), live)
+
+
+def kill_before_each_change(world: World, live: bytes | None) -> None:
     want = jsonl(A, B, C, D, E) if live == jsonl(E) else jsonl(A, B, C, D)
 
     def begin() -> dict[str, bytes]:
         for used in (world.profile, world.root, world.settings.state_home):
             shutil.rmtree(used, ignore_errors=True)
-        path = write_whole(world.profile, S)
+        path = write_live(world.profile, CWD, S, jsonl(A, B, C, D))
+        agent = build.answer("s1", None, session=S, isSidechain=True, agentId="a1")
+        put(path.parent / S / "subagents" / "agent-a1.jsonl", jsonl(agent))
+        put(path.parent / S / "tool-results" / "toolu_1.txt", b"output")
+        put(world.profile / "file-history" / S / "a@v1", b"before")
         before = {**files(world.profile), str(path.relative_to(world.profile)): want}
         world.keep()
         sweep(world.profile)

@@ -312,6 +312,7 @@ def claude_at(home: Path, argv: list[str], executable: str, **environ: str) -> I
         process.wait()
 
 
+@pytest.mark.alone
 @pytest.mark.accepts("KEEP-13")
 @pytest.mark.parametrize("form", ["claude", "/opt/claude/bin/claude", "node cli.js"])
 def test_a_profile_is_learnt_from_a_claude_that_runs(
@@ -329,6 +330,7 @@ def test_a_profile_is_learnt_from_a_claude_that_runs(
     assert chat["profile"] == str(work)
 
 
+@pytest.mark.alone
 @pytest.mark.accepts("KEEP-13")
 def test_a_claude_that_runs_without_the_variable_has_the_profile_in_its_home(
     work: Path, home: Path, tmp_path: Path, run_keeper: Command
@@ -345,6 +347,7 @@ def test_a_claude_that_runs_without_the_variable_has_the_profile_in_its_home(
     assert chat["profile"] == str(theirs / ".claude")
 
 
+@pytest.mark.alone
 @pytest.mark.accepts("KEEP-13")
 def test_a_process_that_is_no_claude_teaches_nothing(work: Path, home: Path, run_keeper: Command) -> None:
     write_live(work, CWD, S, OURS)

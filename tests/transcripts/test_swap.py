@@ -253,6 +253,43 @@ def test_a_writer_of_the_old_kept_file_loses_nothing_when_kept_becomes_the_live_
     settled(here, None, [*relink.splitlines(), late, prompt("later", "late")])
 
 
+@pytest.mark.accepts("SWAP-2", "SWAP-3")
+@pytest.mark.parametrize("mode", ["link", "copy"], indirect=True)
+def test_a_writer_of_a_split_live_file_that_a_restore_folds_loses_nothing(here: World, impatient: None) -> None:
+    """Cut short, so that a keep leaves it as it is with a second link to it; that link may not be the only name."""
+    write_live(here.profile, CWD, here.session, jsonl(A, B, C, D))
+    here.keep()
+    write_live(here.profile, CWD, here.session, jsonl(A, B))
+    here.keep()
+    with open_for_appending(here.live) as writer:
+        here.restore()
+        os.write(writer, jsonl(prompt("late", "b")))
+        assert os.fstat(writer).st_nlink > 0
+    settled(here, None, [A, B, C, D, prompt("late", "b")])
+
+
+@pytest.mark.accepts("SWAP-2", "FIT-2")
+@in_mode_link
+def test_what_a_writer_of_a_cli_up_to_1_0_117_still_wrote_is_set_aside_and_never_folded(
+    here: World, impatient: None
+) -> None:
+    """Its resume copied the history under new uuids."""
+    old, copied = talk("ab", version="1.0.100"), talk("pqrs", version="1.0.100")
+    late = prompt("late", "b", version="1.0.100")
+    live = write_live(here.profile, CWD, here.session, jsonl(*old))
+    here.keep()
+    with open_for_appending(live) as writer:
+        write_live(here.profile, CWD, here.session, jsonl(*copied))
+        here.keep()
+        os.write(writer, jsonl(late))
+        here.live.unlink()
+        here.keep()
+    here.keep()
+    assert lines_of(here.kept) == copied
+    assert any(late in path.read_bytes() for path in (here.chat / "aside").iterdir())
+    assert names_of_ours(here.profile, here.root) == []
+
+
 @pytest.mark.accepts("SWAP-2")
 def test_a_reader_of_the_old_file_holds_nobody_up(
     here: World, volume: Hook | None, monkeypatch: pytest.MonkeyPatch

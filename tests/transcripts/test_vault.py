@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -389,6 +390,55 @@ def test_a_lost_index_and_a_lost_folder_together_forget_nothing(here: World) -> 
     here.keep_all()
     assert views[0].kept.samefile(views[0].live)
     assert tombstones(here) == b""
+
+
+@pytest.mark.accepts("KEEP-11", "KEEP-17")
+def test_an_index_that_cannot_be_written_stops_no_keep_and_buries_a_folder_once(here: World) -> None:
+    """One folder was removed by hand, and the index is on a full disk."""
+    views = with_sessions(here, 3)
+    shutil.rmtree(views[0].chat)
+
+    def fail(call: str, paths: tuple[str, ...]) -> None:
+        if call == "commit":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for number in range(2):
+        append(views[1].live, jsonl(*talk([f"n{number}"], parent="b", session=views[1].session)))
+        with hooked(fail):
+            answers = here.keep_all()
+        assert answers[views[0].session].verdict == "forgotten"
+        assert answers[views[1].session].error is None
+        assert len(lines_of(views[1].kept)) == 3 + number
+    assert tombstones(here).count(b"\n") == 1
+
+
+@pytest.mark.accepts("KEEP-11")
+def test_an_index_of_a_newer_keeper_is_told_or_built_anew_and_stops_with_no_traceback(
+    here: World, run_keeper: Callable[..., Ran], profile: Path
+) -> None:
+    views = with_sessions(here, 3)
+    shutil.rmtree(views[0].chat)
+    connection = sqlite3.connect(here.root / "state.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.commit()
+    connection.close()
+    ran = run_keeper("keep")
+    assert "Traceback" not in ran.err
+    assert views[1].kept.samefile(views[1].live)
+
+
+@pytest.mark.accepts("KEEP-11")
+def test_a_chat_that_is_buried_because_a_hand_removed_it_is_told_with_the_word_that_brings_it_back(
+    profile: Path, vault_home: Path, run_keeper: Callable[..., Ran]
+) -> None:
+    sessions = [build.session_id(number) for number in (1, 2)]
+    for session in sessions:
+        write_live(profile, CWD, session, jsonl(*talk("ab", session=session)))
+    assert run_keeper("keep").code == 0
+    shutil.rmtree(vault_home / "chats" / sessions[0])
+    ran = run_keeper("keep")
+    assert sessions[0] in ran.err
+    assert "--adopt" in ran.err
 
 
 @pytest.mark.accepts("KEEP-11")
