@@ -46,7 +46,7 @@ _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 def volume_of(path: Name) -> Path:
     """The mount point that `path`, or its nearest ancestor that exists, is on."""
     here = Path(os.path.abspath(path))
-    while not here.exists() and here != here.parent:
+    while not os.path.exists(here) and here != here.parent:
         here = here.parent
     while here != here.parent and not os.path.ismount(here):
         here = here.parent

@@ -32,7 +32,6 @@ def merge(kept: str, live: str, plan: bool, as_json: bool) -> int:
             "added": merged.added,
             "variants": list(merged.variants),
             "torn": len(merged.torn),
-            "waiting": len(merged.waiting),
         }
         if as_json:
             out.say_json(answer)

@@ -41,6 +41,8 @@ def restore(
     """
     if everything == bool(sessions):
         raise Usage("name a session, or say --all", "`keeper list` shows what is kept")
+    if through and repaired:
+        raise Usage("--through and --repaired are two copies", "make one, then the other")
     if (through or repaired) and len(sessions) != 1:
         raise Usage("--through and --repaired go with one session", "name the session")
     vault = out.open_vault()

@@ -7,9 +7,8 @@ a name that exists.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-
-import orjson
 
 from keeper.errors import NotKept
 from keeper.transcripts.records import Record, read, split
@@ -27,60 +26,83 @@ class Copy:
 def through(data: bytes, record: str, session: str, copy: str) -> Copy:
     """The conversation up to and with `record` (a uuid): its chain, and the lines between that belong to no other.
 
-    Raises NotKept where no record has that uuid.
+    Of two versions the one that Claude reads, the later; a gap in the chain is bridged by the file's order, as Claude
+    does from 2.1.92 on, and told. Raises NotKept where no record has that uuid.
     """
     lines = split(data).lines
     records = [read(line) for line in lines]
-    end = next((i for i, one in enumerate(records) if one is not None and one.uuid == record), None)
-    if end is None:
+    places = {one.uuid: place for place, one in enumerate(records) if one is not None and one.uuid is not None}
+    if record not in places:
         raise NotKept(f"session {session} has no record {record}", "`keeper show --json` lists the records")
-    parents = {one.uuid: one.parent for one in records if one is not None and one.uuid is not None}
+    end = _end_of_run(records, record)
+    chain, ties = _chain(records, places, record)
+    taken = []
+    for place, (line, one) in enumerate(zip(lines, records, strict=True)):
+        if one is None or one.type == "last-prompt":
+            continue  # a leaf that is named later than the record would lead Claude away from it
+        # The CLI may write an answer before its prompt: the chain's records count wherever they stand.
+        if one.uuid in chain or (place <= end and (one.uuid is None or one.sidechain)):
+            line = renamed(line, one, session, copy)
+            taken.append(_tied(line, ties[one.uuid]) if one.uuid in ties else line)
+    deeds = [f"{len(taken)} of {len(lines)} records, up to {record}"]
+    deeds += [f"record {uuid}: its parent is missing, tied to {parent or 'nothing'}" for uuid, parent in ties.items()]
+    return Copy(_joined(taken), tuple(deeds))
+
+
+def _end_of_run(records: list[Record | None], record: str) -> int:
+    """Where the versions of the record end: those that stand directly behind its first one."""
+    end = next(place for place, one in enumerate(records) if one is not None and one.uuid == record)
+    while end + 1 < len(records) and (behind := records[end + 1]) is not None and behind.uuid == record:
+        end += 1
+    return end
+
+
+def _chain(
+    records: list[Record | None], places: dict[str, int], record: str
+) -> tuple[set[str], dict[str, str | None]]:  # fmt: skip
+    """The uuids from the record up to its root, and the ties where a parent is in no line."""
     chain: set[str] = set()
+    ties: dict[str, str | None] = {}
     at: str | None = record
     while at is not None and at not in chain:
         chain.add(at)
-        at = parents.get(at)
-    taken = []
-    for line, one in zip(lines[: end + 1], records, strict=False):
-        if one is None or one.type == "last-prompt":
-            continue  # a leaf that is named later than the record would lead Claude away from it
-        if one.uuid is None or one.uuid in chain or one.sidechain:
-            taken.append(renamed(line, one, session, copy))
-    return Copy(_joined(taken), (f"{len(taken)} of {len(lines)} records, up to {record}",))
+        one = records[places[at]]
+        above = one.parent if one is not None else None
+        if above is not None and above not in places:
+            before = (r for r in reversed(records[: places[at]]) if r is not None and r.uuid and not r.sidechain)
+            above = ties[at] = next((r.uuid for r in before if r.uuid not in chain), None)
+        at = above
+    return chain, ties
 
 
 def repaired(data: bytes, session: str, copy: str) -> Copy:
     """A copy that every CLI from 1.0.124 resumes whole (FIT-8, RESTORE-15): unreadable lines set apart, glued records
-    parted, records without a conversation before the first one left out, a chain that hangs tied to what is before it.
+    parted, and a chain that hangs on a record of no line tied to what is before it.
     """
     parts = split(data)
     deeds: list[str] = []
     apart: list[bytes] = []
-    taken: list[bytes] = []
-    known: set[str] = set()
-    last: str | None = None
+    pieces: list[tuple[bytes, Record]] = []
     for number, line in enumerate([*parts.lines, *([parts.tail] if parts.tail else [])], 1):
-        if not line.strip():
-            continue
-        pieces = [line] if read(line) is not None else _parted(line)
-        if pieces is None:
-            apart.append(line)
-            deeds.append(f"line {number}: no parser takes it, set apart")
-            continue
-        if len(pieces) > 1:
-            deeds.append(f"line {number}: {len(pieces)} records were glued together, parted")
-        for piece in pieces:
-            one = read(piece)
-            if one is None:
-                continue
-            piece = renamed(piece, one, session, copy)
-            if one.uuid is not None and not one.sidechain:
-                if one.parent is not None and one.parent not in known:
-                    deeds.append(f"record {one.uuid}: its parent {one.parent} is missing, tied to {last or 'nothing'}")
-                    piece = _tied(piece, last)
-                known.add(one.uuid)
-                last = one.uuid
-            taken.append(piece)
+        if line.strip():
+            found, rest = _parted(line)
+            pieces += found
+            if rest:
+                apart.append(rest)
+                deeds.append(f"line {number}: {len(rest)} bytes that no parser takes, set apart")
+            if len(found) > 1 or (found and rest):
+                deeds.append(f"line {number}: {len(found)} records parted from what was glued to them")
+    known = {one.uuid for _, one in pieces}
+    taken: list[bytes] = []
+    last: str | None = None
+    for piece, one in pieces:
+        line = renamed(piece, one, session, copy)
+        if one.uuid is not None and not one.sidechain:
+            if one.parent is not None and one.parent not in known:
+                deeds.append(f"record {one.uuid}: its parent {one.parent} is missing, tied to {last or 'nothing'}")
+                line = _tied(line, last)
+            last = one.uuid
+        taken.append(line)
     return Copy(_joined(taken), tuple(deeds), tuple(apart))
 
 
@@ -88,44 +110,77 @@ def renamed(line: bytes, record: Record, session: str, copy: str) -> bytes:
     """The record's line with its own `sessionId` changed; every other byte as it was, where that can be."""
     if record.session is None:
         return line
-    old = b'"sessionId":' + orjson.dumps(record.session)
-    new = b'"sessionId":' + orjson.dumps(copy)
-    if line.count(old) == 1:
-        changed = line.replace(old, new)
-        if (seen := read(changed)) is not None and seen.session == copy:
-            return changed
-    return orjson.dumps({**record.fields, "sessionId": copy})
+    return _changed(line, record, "sessionId", record.session, copy)
 
 
 def _tied(line: bytes, parent: str | None) -> bytes:
     record = read(line)
-    return line if record is None else orjson.dumps({**record.fields, "parentUuid": parent})
+    return line if record is None else _changed(line, record, "parentUuid", record.parent, parent)
 
 
-def _parted(line: bytes) -> list[bytes] | None:
-    """The records that stand glued together on one line, or None where it is no such line."""
-    import json
+def _changed(line: bytes, record: Record, key: str, old: str | None, new: str | None) -> bytes:
+    """The line with one top-level value changed in place: found by trying each place where it is written so, and
+    reading the line back. Written anew only where its keys are escaped."""
+    before, after = (f'"{key}":{json.dumps(value)}'.encode() for value in (old, new))
+    wanted = {**record.fields, key: new}
+    at = line.find(before)
+    while at >= 0:
+        changed = line[:at] + after + line[at + len(before) :]
+        seen = read(changed)
+        if seen is not None and _same(seen.fields, wanted):
+            return changed
+        at = line.find(before, at + 1)
+    return json.dumps(wanted, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
 
-    try:
-        text = line.decode()
-    except UnicodeDecodeError:
-        return None
-    text = text.strip("\x00 \t\r\ufeff")
+
+def _same(one: object, other: object) -> bool:
+    """Equal by what is written: NaN is no number that equals itself."""
+    return one == other or repr(one) == repr(other)
+
+
+def _parted(line: bytes) -> tuple[list[tuple[bytes, Record]], bytes]:
+    """The records of a line, and what of it no parser takes: records glued together, or one behind a torn one."""
+    whole = read(line)
+    if whole is not None:
+        return [(line, whole)], b""
+    text = line.decode("utf-8", "surrogateescape")
     decoder = json.JSONDecoder()
-    pieces, at = [], 0
+    found: list[tuple[bytes, Record]] = []
+    rest: list[str] = []
+    at = begun = 0
     while at < len(text):
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(value, dict):
-            return None
-        pieces.append(text[at:end].encode())
-        at = end
-        while at < len(text) and text[at] in " \t\r\x00":
-            at += 1
-    return pieces or None
+        end = _record_end(decoder, text, at)
+        if end is None:
+            at = text.find("{", at + 1)
+            at = len(text) if at < 0 else at
+            continue
+        if text[begun:at].strip("\x00 \t\r\ufeff"):
+            rest.append(text[begun:at])
+        piece = text[at:end].encode("utf-8", "surrogateescape")
+        record = read(piece)
+        if record is not None:
+            found.append((piece, record))
+        at = begun = end
+    if not found:
+        return [], line
+    if text[begun:].strip("\x00 \t\r\ufeff"):
+        rest.append(text[begun:])
+    return found, "".join(rest).encode("utf-8", "surrogateescape")
+
+
+def _record_end(decoder: json.JSONDecoder, text: str, at: int) -> int | None:
+    """Where the record that begins at `at` ends; None where none does."""
+    if not text.startswith("{", at):
+        return None
+    try:
+        value, end = decoder.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or not ("uuid" in value or "type" in value):
+        return None
+    # What is inside another record's text is no record: it ends the line, or another record follows it.
+    return end if not text[end:].lstrip("\x00 \t\r") or text[end:].lstrip("\x00 \t\r").startswith("{") else None
 
 
 def _joined(lines: list[bytes]) -> bytes:
-    return b"\n".join([*lines, b""])
+    return b"\n".join([*lines, b""]) if lines else b""

@@ -153,15 +153,47 @@ def _hold_beside(site: Site, path: str) -> Held:
     return Held.open(name)
 
 
-def note(site: Site, name: str) -> None:
-    """Write down a name beside live before it is made, so that a killed swap's name is found again."""
+def note(site: Site, name: str, stepping: bool = False) -> None:
+    """Write down a name beside live before it is made, so that a killed swap's name is found again.
+
+    `stepping`: live is about to step aside, so a next run that finds no live file puts it back.
+    """
     make_folder(site.swap)
-    path = f"{site.swap}/note-{os.path.basename(name)}.json"
-    disk.write_file(path, orjson.dumps({"label": label_name(site.label), "name": quote(os.fsencode(name))}))
+    told = {"label": label_name(site.label), "name": quote(os.fsencode(name)), "stepping": stepping}
+    disk.write_file(f"{site.swap}/note-{os.path.basename(name)}.json", orjson.dumps(told))
 
 
 def unnote(site: Site, name: str) -> None:
+    """The name beside live is gone: so is its note."""
     disk.unlink(f"{site.swap}/note-{os.path.basename(name)}.json")
+
+
+def stepped(swap: str) -> set[str]:
+    """The `label_name`s whose live file a killed run had let step aside."""
+    found: set[str] = set()
+    try:
+        names = [name for name in os.listdir(swap) if name.startswith("note-") and name.endswith(".json")]
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    for name in names:
+        try:
+            told = orjson.loads(files.read(f"{swap}/{name}"))
+            if told["stepping"]:
+                found.add(str(told["label"]))
+        except (ValueError, TypeError, KeyError, FileNotFoundError):
+            continue
+    return found
+
+
+def held_of(names: Sequence[str]) -> list[Held]:
+    """What stands under these names still; a second look in one run finds fewer."""
+    found = []
+    for name in names:
+        try:
+            found.append(Held.open(name))
+        except FileNotFoundError:
+            continue
+    return found
 
 
 def drop(site: Site, held: Held) -> None:

@@ -236,7 +236,8 @@ class Keeper:
             if seen is not None:
                 inodes.setdefault((seen.st_dev, seen.st_ino), str(path))
         if not inodes:
-            return pair.keep(mirror.pair(f"{chat.path}/none", label, main=True), known, left)
+            live = f"{row.profile}/projects/{row.project}/{label}" if row and row.project else f"{chat.path}/none"
+            return pair.keep(mirror.pair(live, label, main=True), known, left)
         self.dirty[chat.kept(session)] = None
         if len(inodes) == 1:
             return pair.keep(mirror.pair(next(iter(inodes.values())), label, main=True), known, left)

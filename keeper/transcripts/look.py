@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from keeper import disk, files
 from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts import swap
-from keeper.transcripts.held import Held, Site, drop, hold, make_folder, quiet_now, release, token
+from keeper.transcripts.held import Held, Site, drop, held_of, hold, make_folder, quiet_now, release, token
 from keeper.transcripts.merge import merge
 from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge
 
@@ -26,7 +26,7 @@ class Pair:
     """One live file and where it is kept. `live_link` is the second link of mode split; `main` as in `judge`.
 
     `links` are the second links that stand there, but for those of another live file of this session (doubled); where
-    there is such a one, `apart`, kept stays on an inode of its own.
+    there is such a one, `apart`, kept stays on an inode of its own. `back`: a killed run had let live step aside.
     """
 
     live: str
@@ -38,6 +38,7 @@ class Pair:
     main: bool = True
     apart: bool = False
     links: tuple[str, ...] = ()
+    back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,7 @@ class Look:
     def _left(self, names: list[str]) -> list[Held]:
         """What an earlier run held; the live and the kept inode themselves need no further name."""
         found = []
-        for name in names:
-            one = Held.open(name)
+        for one in held_of(names):
             self.mine.append(one)
             if one.inode in (self.pinned.inode, self.kept_inode):
                 drop(self.site, one)
@@ -243,7 +243,7 @@ class Look:
     def mend(self, stamp_ns: int) -> Outcome:
         """Live's own whole lines under its name again, without the unfinished one: that goes aside. Nothing else is
         folded in; where kept is no inode of live's, it stays as it is."""
-        if self.kept_inode == self.pinned.inode or self.kept == self.pinned.data:
+        if self.kept_inode == self.pinned.inode or self.kept in (self.pinned.data, _whole(self.pinned.data)):
             return self.fold(bring_back=True, stamp_ns=stamp_ns)
         if not self.site.linked or not swap.ours(self.pinned.fd):
             return self._end("none", self.kept, self.held)
@@ -361,7 +361,7 @@ def _union(pair: Pair, data: bytes, held: list[Held]) -> bytes:
 def absorb(pair: Pair, left: list[str]) -> Outcome:
     """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
-    held = [Held.open(path) for path in left]
+    held = held_of(left)
     held += [hold(site, path) for path in pair.links]
     kept = files.read(pair.kept)
     data = _union(pair, kept, held)

@@ -17,7 +17,7 @@ from keeper.claude import Footprint
 from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts import pair
 from keeper.transcripts.chat import Chat
-from keeper.transcripts.held import Site, label_name, leftovers, make_folder, note, token, unnote
+from keeper.transcripts.held import Site, label_name, leftovers, make_folder, note, stepped, token, unnote
 from keeper.transcripts.look import Pair, absorb, regular
 from keeper.transcripts.vault import Vault
 
@@ -54,7 +54,9 @@ class Mirror:
         self.vault = vault
         self.chat = chat
         self.names = chat.names()
-        self.left = leftovers(chat.swap) if "swap" in self.names else {}
+        swap = "swap" in self.names
+        self.back = stepped(chat.swap) if swap else set()
+        self.left = leftovers(chat.swap) if swap else {}
         self.settled = now - SETTLED_S
         self.changed = 0
         self.waiting = 0
@@ -87,7 +89,7 @@ class Mirror:
         links = {name for name in self.names if ".live" in name}
         if not links and not self.left:
             return
-        for path, label in _walk(self.chat.path, ""):
+        for path, label in _walk(self.chat.path, "", self.errors):
             label = label.removeprefix("/")
             if not label.endswith(".jsonl") or label == but or label_name(label) in self.seen:
                 continue
@@ -136,7 +138,18 @@ class Mirror:
         stem = os.path.basename(chat.live_link(label))
         links = tuple(f"{chat.path}/{name}" for name in self.names if name == stem or name.startswith(f"{stem}-"))
         link = f"{chat.live_link(label)}{mark}"
-        return Pair(live, f"{chat.path}/{label}", chat.swap, label, link, put_aside, main, apart, links)
+        return Pair(
+            live,
+            f"{chat.path}/{label}",
+            chat.swap,
+            label,
+            link,
+            put_aside,
+            main,
+            apart,
+            links,
+            label_name(label) in self.back,
+        )
 
     def _folders(self, label: str) -> None:
         """The folder levels below the chat's, one at a time: a chat that was removed is never made anew."""
@@ -283,11 +296,7 @@ class Mirror:
 
     def _files(self, path: str, label: str) -> list[tuple[str, str]]:
         """The regular files at or below `path` with their labels; a folder that cannot be read is told, and passed."""
-        try:
-            return list(_walk(path, label))
-        except KeeperError as error:
-            self.errors.append(error)
-            return []
+        return list(_walk(path, label, self.errors))
 
 
 def _instant(path: str) -> tuple[bytes, int]:
@@ -324,8 +333,9 @@ def _touch(live: str, now_ns: int) -> None:
         return
 
 
-def _walk(path: str, label: str) -> Iterator[tuple[str, str]]:
-    """The regular files at or below `path`, each with its label; no link is followed, `.keeper-*` names are ours."""
+def _walk(path: str, label: str, errors: list[KeeperError]) -> Iterator[tuple[str, str]]:
+    """The regular files at or below `path`, each with its label; no link is followed, `.keeper-*` names are ours. A
+    folder that cannot be read is told in `errors`, and stops no other."""
     if regular(path) is not None:
         yield path, label
         return
@@ -339,7 +349,8 @@ def _walk(path: str, label: str) -> Iterator[tuple[str, str]]:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 continue
-            raise files.failure(error, path + rest, "read") from error
+            errors.append(files.failure(error, path + rest, "read"))
+            continue
         try:
             with os.scandir(fd) as entries:
                 found = sorted(

@@ -36,7 +36,8 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     """Bring live's records into kept. `left` are names that an earlier run held for this pair (`held.leftovers`)."""
     live, kept = regular(pair.live), regular(pair.kept)
     if live is None:
-        return absorb(pair, left) if (left or pair.links) and kept else Outcome(Verdict.ABSENT)
+        done = absorb(pair, left) if (left or pair.links) and kept else Outcome(Verdict.ABSENT)
+        return _step_back(pair, done) if pair.back and pair.live and kept else done
     if kept is None:
         return _first(pair)
     # A second link to another inode than live's is an earlier live file, whose last lines were perhaps never taken.
@@ -58,6 +59,12 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     except (OSError, KeeperError):
         look.abandon()
         raise
+
+
+def _step_back(pair: Pair, done: Outcome) -> Outcome:
+    """A killed swap without exchange had let live step aside: its name comes back, with all that it had."""
+    back = _put_back(pair, done, os.stat(pair.kept).st_mtime_ns)
+    return back or keep(replace(pair, back=False), Known(), [])
 
 
 def _first(pair: Pair) -> Outcome:
@@ -203,22 +210,24 @@ def _put_back(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome | None:
         try:
             disk.link(pair.kept, pair.live)
         except NoLinks:
-            _copy_out(pair, now_ns)
+            outcome = replace(outcome, inode=_copy_out(pair, now_ns))
     except (FileExistsError, FileNotFoundError):
         return None
     return replace(outcome, action="restored")
 
 
-def _copy_out(pair: Pair, now_ns: int) -> None:
-    """On another volume: a copy beside live, whole and synced, then moved to the free name."""
+def _copy_out(pair: Pair, now_ns: int) -> int:
+    """On another volume: a copy beside live, whole and synced, then moved to the free name; its inode."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, linked=False)
     tmp = beside_name(site)
     note(site, tmp)
     try:
         disk.write_new(tmp, [files.read(pair.kept)])
         disk.touch(tmp, now_ns)
+        mine = os.lstat(tmp).st_ino
         disk.move(tmp, pair.live)
         disk.sync_dir(os.path.dirname(pair.live))
+        return mine
     finally:
         disk.unlink(tmp)
         unnote(site, tmp)

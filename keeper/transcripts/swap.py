@@ -9,6 +9,7 @@ a live file that is not ours to replace (SWAP-7).
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -137,6 +138,10 @@ class _Swap:
                     disk.write_new(tmp, [self.data], like=self.held[0].fd if self.held else None)
                     self._stamp(tmp)
                 mine = os.lstat(tmp).st_ino
+            except DiskError:
+                disk.unlink(tmp)
+                unnote(site, tmp)
+                raise
             except FileNotFoundError:
                 unnote(site, tmp)  # the project's folder went too
                 if not self.bring_back:
@@ -205,18 +210,25 @@ class _Swap:
         """
         site = self.site
         out = held_name(site) if site.linked else beside_name(site)
+        note(site, tmp, stepping=True)
         if not site.linked:
             note(site, out)
         disk.replace(site.live, out)
-        seen = os.lstat(out)
-        self._take_out(out, (seen.st_dev, seen.st_ino))
+        taken = False
         try:
             disk.move(tmp, site.live)
         except FileExistsError:
-            disk.unlink(tmp)
+            taken = True
+        except DiskError:
+            disk.move(out, site.live)
             raise
-        finally:
-            unnote(site, tmp)
+        seen = os.lstat(out)
+        self._take_out(out, (seen.st_dev, seen.st_ino))
+        if taken:
+            disk.unlink(tmp)
+        unnote(site, tmp)
+        if taken:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), site.live)
 
     def _take_out(self, name: str, inode: tuple[int, int]) -> None:
         """What came out under `name`: one that is held already needs no second name, another is held from here on."""

@@ -49,3 +49,11 @@ def terminal(needs: Needs) -> None:
     """For tests that have the CLI on a terminal."""
     if lack := screen.missing():
         needs.lacking(lack, "scripts/test installs it as root")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Alone: a keep of all profiles in another test would take the profile of the CLI that runs here for one."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.alone)

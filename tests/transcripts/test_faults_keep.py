@@ -474,9 +474,15 @@ def test_too_many_open_files_are_named_with_their_cure_whatever_the_limit(tmp_pa
 
 
 @pytest.fixture
-def common(needs: Needs) -> Iterator[Path]:
+def common(needs: Needs, profile: Path, vault_home: Path, tmp_path: Path) -> Iterator[Path]:
     """A folder that user 65534 can reach and write: pytest's own are root's alone."""
     needs.root()
+    # What Python loads at first use must be loaded before: the interpreter may stand where only root can read.
+    warm = world(profile, vault_home, tmp_path / "state")
+    folded(warm)
+    companion(warm)
+    warm.keep_all()
+    warm.restore()
     place = Path(tempfile.mkdtemp(prefix="keeper-test-"))
     place.chmod(0o711)
     for name in ("profile", "state", "room"):
@@ -559,14 +565,20 @@ def test_one_folder_that_may_not_be_read_stops_no_other(common: Path, tmp_path: 
     other = here.about(build.session_id(2), "/srv/demo/locked")
     write_live(other.profile, other.cwd, other.session, jsonl(*talk("ab", session=other.session)))
     (here.profile / "projects" / "-to-root").symlink_to("/root/nowhere/at/all")
+    companion(here)
+    locked = here.companion / "locked"
+    locked.mkdir()
     for one in [here.profile, *here.profile.rglob("*")]:
         os.chown(one, 65534, 65534, follow_symlinks=False)
-    other.live.parent.chmod(0)
     report = tmp_path / "report"
+    other.live.parent.chmod(0)
+    locked.chmod(0)
     told = as_nobody(here.keep_all, report)
     other.live.parent.chmod(0o700)
+    locked.chmod(0o700)
     assert told == ""
     assert here.kept.samefile(here.live)
+    assert {path.name for path in here.kept_companion.iterdir()} >= {"subagents", "tool-results"}
     assert as_nobody(other.keep, report) == ""
     assert other.kept.samefile(other.live)
 
