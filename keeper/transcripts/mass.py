@@ -62,9 +62,16 @@ class _Mass:
                 answers.append(failed(session, files.told(error, self.profile), own[0].chat, own[0].profile))
             if progress is not None:
                 progress(done + len(answers), total)
+        self._look_once_more(answers, by_session)
         if self.folders:
             disk.sync_volume(self.profile)
         return answers
+
+    def _look_once_more(self, answers: list[Restored], rows: dict[str, list[Row]]) -> None:
+        """A sweep that had judged them by their old times may be running: what it took again is put back again."""
+        for place, answer in enumerate(answers):
+            if answer.action == "restored" and regular(answer.live) is None:
+                answers[place] = self._whole(rows[answer.session][0], self.restorer.now_ns)
 
     def _restamp(self, session: str, stamp_ns: int) -> None:
         """A chat of a touched project that is not put back itself moves along with the others."""
@@ -122,8 +129,7 @@ class _Mass:
             plain = not mirror.pair(live, f"{row.session}.jsonl").links and not mirror.left and _ends_well(kept)
             linked = plain and self._link(kept, live)
             if linked:
-                for _ in range(2):  # a sweep may be running
-                    self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
+                self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
         if not linked:
             return self._whole(row, stamp_ns)
         return with_errors(_answer(row, live, "absent", "restored", mirror.changed, self.restorer), mirror)

@@ -44,6 +44,10 @@ def _unshare() -> list[str]:
     return ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-r", "-n"]
 
 
+GRACE_S = 3.0
+"""So long may what a test started go on after it, to end by itself."""
+
+
 class Lab:
     """One network namespace with the stub API in it."""
 
@@ -108,8 +112,11 @@ class Lab:
         return {pid: words for pid, words in found.items() if words}  # A zombie has no words.
 
     def end_all(self) -> list[str]:
-        """Kill what still has the namespace; answer what it was."""
-        left = self.inhabitants()
+        """Kill what still has the namespace; answer what it was. What is about to end by itself (a git that the CLI
+        had just asked something) is given a moment to."""
+        end = time.monotonic() + GRACE_S
+        while (left := self.inhabitants()) and time.monotonic() < end:
+            time.sleep(0.05)
         while now := self.inhabitants():
             for pid in now:
                 with contextlib.suppress(ProcessLookupError):

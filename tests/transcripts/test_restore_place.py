@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,13 +15,15 @@ import pytest
 
 from keeper.claude import folder_names
 from keeper.errors import KeeperError, NotKept, Refused
+from keeper.transcripts.forget import forget
 from keeper.transcripts.keep import Options, keep_session
 from keeper.transcripts.restore import Restored, Restorer, Want
 from tests import build
 from tests.build import CWD, folder, jsonl, live_path, session_id, talk, write_live
 from tests.chat import everything, files, kept_path, put, sweep, write_whole
 from tests.conftest import Needs, Ran
-from tests.seam import World, calls_of
+from tests.seam import World, calls_of, hooked, in_child
+from tests.seam import before as at
 from tests.seam import world as world_of
 
 Command = Callable[..., Ran]
@@ -681,6 +684,36 @@ def test_a_chats_name_is_checked_before_it_becomes_a_path(
     done = run_keeper("keep", S, "--chat", chat)
     assert done.code == 8, done.text
     assert everything(tmp_path) == before
+
+
+@pytest.mark.accepts("KEEP-11", "RESTORE-12")
+@pytest.mark.parametrize("swept", [False, True], ids=["live there", "live swept"])
+def test_a_chat_whose_forget_was_killed_is_not_given_back_and_goes_at_the_next_run(world: World, swept: bool) -> None:
+    path = write_live(world.profile, CWD, S, jsonl(A, B))
+    world.keep()
+
+    def forget_it() -> None:
+        forget(world.vault(), S, time.time())
+
+    assert killed_before(forget_it, "rmtree")
+    assert world.kept.exists(), "nothing was left to be given back"
+    if swept:
+        path.unlink()
+    with pytest.raises(NotKept):
+        restore(world)
+    assert path.exists() is not swept
+    world.keep_all()
+    assert not world.chat.exists()
+
+
+def killed_before(run: Callable[[], None], name: str) -> bool:
+    """Run in a process of its own that is killed before the first change of that name."""
+
+    def child() -> None:
+        with hooked(at(name, lambda: os.kill(os.getpid(), signal.SIGKILL))):
+            run()
+
+    return in_child(child) == -signal.SIGKILL
 
 
 # --- several at once, and what a dry run leaves -------------------------------------------------------------
