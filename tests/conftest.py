@@ -177,11 +177,22 @@ def cli_env(tmp_path: Path, home: Path, profile: Path, vault_home: Path) -> dict
     }
 
 
+ALONE_ON_THE_MACHINE = """
+import sys
+from keeper import claude
+claude.running_profiles = lambda *_: []
+sys.argv[0] = "keeper"
+from keeper.cli.main import main
+main()
+"""
+
+
 @pytest.fixture
 def run_keeper(cli_env: dict[str, str], tmp_path: Path) -> Callable[..., Ran]:
     """`run_keeper("restore", session, "--json")` runs the real command and waits for it.
 
-    env: entries put over the isolated environment (None takes one out); stdin: bytes; cwd: where it runs.
+    env: entries put over the isolated environment (None takes one out); stdin: bytes; cwd: where it runs;
+    sees_running: whether it learns profiles from the Claude processes of this machine, which are not the test's.
     """
 
     def run(
@@ -190,10 +201,12 @@ def run_keeper(cli_env: dict[str, str], tmp_path: Path) -> Callable[..., Ran]:
         stdin: bytes = b"",
         cwd: Path | None = None,
         timeout_s: float = 120,
+        sees_running: bool = False,
     ) -> Ran:
         merged = {**cli_env, **(env or {})}
+        program = ["-m", "keeper"] if sees_running else ["-c", ALONE_ON_THE_MACHINE]
         done = subprocess.run(
-            [sys.executable, "-m", "keeper", *map(os.fspath, args)],
+            [sys.executable, *program, *map(os.fspath, args)],
             env={name: value for name, value in merged.items() if value is not None},
             input=stdin,
             cwd=cwd or tmp_path,

@@ -22,11 +22,12 @@ NETWORK = set("socket ssl http urllib.request urllib3 requests httpx aiohttp ftp
 OTHER_USERS = set("setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups".split())
 PROGRAMS = set("sudo su doas pkexec setpriv runuser".split())
 
+# Run in the profile's folder, which is named, since a keep of all would take in any Claude that runs on this machine.
 TOUR = [
-    ["keep"], ["keep", "--json"], ["list"], ["list", "--json"], ["show", session_id(1)], ["status"], ["verify"],
-    ["export", session_id(1)], ["reindex"], ["restore", session_id(1)], ["restore", "--all"],
-    ["restore", session_id(1), "--through", "b"], ["restore", session_id(1), "--repaired"], ["forget", session_id(2)],
-    ["--help"], ["--version"],
+    ["keep", "--profile", "."], ["keep", "--profile", ".", "--json"], ["list"], ["list", "--json"],
+    ["show", session_id(1)], ["status"], ["verify"], ["export", session_id(1)], ["reindex"],
+    ["restore", session_id(1)], ["restore", "--all"], ["restore", session_id(1), "--through", "b"],
+    ["restore", session_id(1), "--repaired"], ["forget", session_id(2)], ["--help"], ["--version"],
 ]  # fmt: skip
 
 
@@ -71,7 +72,7 @@ def test_no_command_opens_a_socket_or_changes_its_user(
         done = subprocess.run(
             [strace, "-f", "-qq", "-o", log, "-e", f"trace={calls},setregid,setgroups,execve",
              sys.executable, "-m", "keeper", *words],
-            env=cli_env, capture_output=True, check=False,
+            env=cli_env, cwd=profile, capture_output=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, (words, done.stderr)
         seen = [one for one in log.read_text("utf-8", "replace").splitlines() if "+++" not in one]
@@ -92,7 +93,11 @@ def test_every_command_works_where_there_is_no_network_at_all(
     tour(profile)
     for words in TOUR:
         done = subprocess.run(
-            [unshare, "-n", sys.executable, "-m", "keeper", *words], env=cli_env, capture_output=True, check=False
+            [unshare, "-n", sys.executable, "-m", "keeper", *words],
+            env=cli_env,
+            cwd=profile,
+            capture_output=True,
+            check=False,
         )
         assert done.returncode == 0, (words, done.stderr)
 
@@ -120,11 +125,11 @@ def test_what_keeper_makes_belongs_to_the_user_and_is_open_to_nobody_else(
 
 @pytest.mark.accepts("BOTH-5")
 def test_nothing_is_made_outside_the_vault_the_state_folder_and_the_profile(
-    profile: Path, vault_home: Path, home: Path, cli_env: dict[str, str], run_keeper: Callable[..., Ran], tmp_path: Path
+    profile: Path, vault_home: Path, cli_env: dict[str, str], run_keeper: Callable[..., Ran], tmp_path: Path
 ) -> None:
     tour(profile)
     for words in TOUR:
-        assert run_keeper(*words, cwd=home).code == 0, words
+        assert run_keeper(*words, cwd=profile).code == 0, words
     shutil.rmtree(vault_home)
     shutil.rmtree(Path(cli_env["XDG_STATE_HOME"]) / "keeper")
     left = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(profile)]

@@ -15,7 +15,7 @@ from keeper.claude import Footprint
 from keeper.errors import Refused
 from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.copies import repaired, through
-from keeper.transcripts.held import token
+from keeper.transcripts.held import Site, beside_name, note, unnote
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.restore import Restorer, resume_line
 
@@ -58,12 +58,16 @@ def write_copy(restorer: Restorer, session: str, copy: str, record: str | None, 
         raise Refused(
             f"nothing in session {session} reads as a record: no copy was made", "look at it with `keeper export`"
         )
-    tmp = f"{os.path.dirname(live)}/.keeper-{token()}.tmp"
-    try:
-        disk.write_new(tmp, [made.data])
-        disk.move(tmp, live)
-    finally:
-        disk.unlink(tmp)
+    site = Site(live, "", vault.chat(source.chat).swap, "", linked=False)
+    tmp = beside_name(site)
+    with vault.lock(source.chat):
+        note(site, tmp)  # under no label: a copy that a killed run began is removed by the next
+        try:
+            disk.write_new(tmp, [made.data])
+            disk.move(tmp, live)
+        finally:
+            disk.unlink(tmp)
+            unnote(site, tmp)
     disk.sync_dir(os.path.dirname(live))
     keeper = Keeper(vault, restorer.now_ns / 1e9)
     profile = Path(source.profile)

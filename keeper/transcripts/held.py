@@ -72,13 +72,16 @@ class Held:
         """Whether whole lines of it have not been merged."""
         return self.data.rfind(b"\n") + 1 > self.used
 
-    def pending(self, merged: bytes) -> bytes:
-        """The whole lines that came since and that `merged` ends with if they are put behind it: none where one of
-        them stands in it already, or where nothing of the inode was merged yet (those wait for a merge)."""
+    def pending(self, known: set[str]) -> bytes:
+        """The whole lines that came since, to be put behind a merge whose uuids are `known` (theirs are added): none
+        where one of them stands in it already, or where nothing of the inode was merged yet (those wait for a merge).
+        """
         end = self.data.rfind(b"\n") + 1
         lines = self.data[self.used : end]
-        if not self.used or any((uuid := uuid_of(line)) and uuid.encode() in merged for line in lines.split(b"\n")):
+        uuids = [uuid for line in lines.split(b"\n") if (uuid := uuid_of(line)) is not None]
+        if not self.used or not known.isdisjoint(uuids):
             return b""
+        known.update(uuids)
         self.used = end
         return lines
 

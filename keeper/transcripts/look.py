@@ -362,7 +362,7 @@ def absorb(pair: Pair, left: list[str]) -> Outcome:
     """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
     held = held_of(left)
-    held += [hold(site, path) for path in pair.links]
+    held += [hold(site, path) for path in pair.links if regular(path) is not None]
     kept = files.read(pair.kept)
     data = _union(pair, kept, held)
     for one in held:

@@ -53,10 +53,7 @@ class Mirror:
     def __init__(self, vault: Vault, chat: Chat, now: float) -> None:
         self.vault = vault
         self.chat = chat
-        self.names = chat.names()
-        swap = "swap" in self.names
-        self.back = stepped(chat.swap) if swap else set()
-        self.left = leftovers(chat.swap) if swap else {}
+        self.refresh()
         self.settled = now - SETTLED_S
         self.changed = 0
         self.waiting = 0
@@ -64,6 +61,13 @@ class Mirror:
         self.errors: list[KeeperError] = []
         self.seen: set[str] = set()
         self.real: dict[str, bool] = {}
+
+    def refresh(self) -> None:
+        """What stands in the chat's folder now, and what earlier runs left there."""
+        self.names = self.chat.names()
+        swap = "swap" in self.names
+        self.back = stepped(self.chat.swap) if swap else set()
+        self.left = leftovers(self.chat.swap) if swap else {}
 
     # ------------------------------------------------------------------ keep
 

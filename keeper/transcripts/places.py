@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keeper import claude, disk, files
-from keeper.errors import DiskError, NotKept, Refused
+from keeper.errors import DiskError, Locked, NotKept, Refused
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.held import make_folder, token
@@ -32,11 +32,8 @@ class Place:
 
 def find(vault: Vault, session: str, profile: Path | None) -> list[Place]:
     """Every chat that keeps the session, of one profile. Raises NotKept, and Refused where two profiles have it."""
-    found = _all(vault, session)
-    if profile is not None:
-        found = [place for place in found if place.facts.profile == str(profile)]
-    if not found and _reindexed(vault, session):
-        found = _all(vault, session)
+    chats = [row.chat for row in vault.rows(session)]
+    found = _all(vault, session, chats, profile) or _all(vault, session, _unindexed(vault, session), profile)
     if not found:
         raise _nothing(vault, session)
     profiles = sorted({place.facts.profile for place in found})
@@ -56,25 +53,27 @@ def _nothing(vault: Vault, session: str) -> NotKept:
     )
 
 
-def _reindexed(vault: Vault, session: str) -> bool:
-    """Whether a chat that the index does not know keeps the session; the index is told anew then (RESTORE-17)."""
+def _unindexed(vault: Vault, session: str) -> list[str]:
+    """The chats that keep the session and that the index does not know; it is told anew then (RESTORE-17)."""
     known = {row.chat for row in vault.rows()}
+    found = []
     for name in vault.chat_names():
         facts = vault.facts(vault.chat(name)) if name not in known else None
         if facts is not None and session in facts.sessions:
-            try:
-                vault.reindex()
-            except DiskError as error:
-                vault.notes.append(f"the index could not be written: {error}")
-            return True
-    return False
+            found.append(name)
+    if found:
+        try:
+            vault.reindex()
+        except (DiskError, Locked) as error:
+            vault.notes.append(f"the index could not be written: {error}")
+    return found
 
 
-def _all(vault: Vault, session: str) -> list[Place]:
+def _all(vault: Vault, session: str, chats: list[str], profile: Path | None) -> list[Place]:
+    """The places among these chats, and the session's own; of this profile alone, where one is named."""
     rows = vault.rows(session)
-    names = dict.fromkeys([*(row.chat for row in rows), session])
     found = []
-    for name in names:
+    for name in dict.fromkeys([*chats, session]):
         chat = vault.chat(name)
         if regular(chat.kept(session)) is None:
             continue
@@ -83,7 +82,8 @@ def _all(vault: Vault, session: str) -> list[Place]:
             facts = _facts_anew(vault, chat, session, facts, rows)
         if vault.forgotten(facts.profile, session) is not None:
             continue  # a forget that was killed: its bytes are about to go
-        found.append(Place(chat, facts, facts.sessions[session]))
+        if profile is None or facts.profile == str(profile):
+            found.append(Place(chat, facts, facts.sessions[session]))
     return found
 
 

@@ -156,7 +156,8 @@ class Restorer:
                 self.others(mirror, profile, session, footprint, live, now_ns)
                 if turn and self._stands(mirror, session, live, outcome):
                     break
-                if regular(live) is None or not self._stands(mirror, session, live, outcome):
+                if not self._stands(mirror, session, live, outcome):
+                    mirror.refresh()  # what the first look made or let go of
                     outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
         if first is not None and outcome.verdict is Verdict.SAME and outcome.action == "none":
             # What was found is what the keep before found, and where it folded that is the deed.

@@ -20,6 +20,7 @@ from keeper import disk, files
 from keeper.errors import DiskError, NoExchange, Refused
 from keeper.transcripts.held import Held, Site, beside_name, held_name, hold, make_folder, note, quiet_now, unnote
 from keeper.transcripts.merge import merge
+from keeper.transcripts.records import uuid_of
 
 ROUNDS = 20
 """After so many rounds with late lines the rest waits in `swap/` for the next run."""
@@ -64,6 +65,7 @@ class _Swap:
         self.held = held
         self.bring_back = bring_back
         self.topped = False
+        self.uuids: set[str] = set()
         self.stamp_ns = stamp_ns
         if stamp_ns is None and held:
             # `--continue` takes the newest time: a keep makes none newer.
@@ -108,6 +110,8 @@ class _Swap:
         new = held_name(site)
         disk.write_new(new, [self.data], like=self.held[0].fd if self.held and site.linked else None)
         self._stamp(new)
+        # Before the narrow part: what is compared in it is looked up, not searched for in a large file.
+        self.uuids = {uuid for line in self.data.split(b"\n") if (uuid := uuid_of(line)) is not None}
         try:
             if site.linked:
                 placed = self._place(new)
@@ -176,7 +180,7 @@ class _Swap:
         """What came on a held inode while M was written joins M just before the exchange, so that a late line needs a
         writer within microseconds, not within the writing of a large file. M is nobody's but ours until then."""
         for _ in range(TOP_UPS):
-            more = b"".join(one.pending(self.data) for one in self.held if one.grew())
+            more = b"".join(one.pending(self.uuids) for one in self.held if one.grew())
             if not more:
                 return
             self.topped = True

@@ -166,7 +166,7 @@ def test_the_kernel_sees_no_write_and_the_index_opened_for_reading_only(
     live = write_live(profile, CWD, session, jsonl(A, B))
     (live.with_suffix("") / "tool-results").mkdir(parents=True)
     (live.with_suffix("") / "tool-results" / "x.txt").write_bytes(b"out")
-    keep = [sys.executable, "-m", "keeper", "keep"]
+    keep = [sys.executable, "-m", "keeper", "keep", "--profile", profile]
     env = {**cli_env, "KEEPER_HOME": str(root)}
     subprocess.run(keep, env=env, check=True, capture_output=True)
     log = tmp_path / "strace.log"
@@ -231,7 +231,7 @@ def test_a_tail_costs_its_own_bytes_and_not_the_files(
     strace = needs.strace()
     session = build.session_id(1)
     live = write_live(profile, CWD, session, jsonl(A, prompt("long", "a", "x" * LONG)))
-    keep = [sys.executable, "-m", "keeper", "keep"]
+    keep = [sys.executable, "-m", "keeper", "keep", "--profile", profile]
     env = {**cli_env, "KEEPER_HOME": str(second_volume / "vault")}
     subprocess.run(keep, env=env, check=True, capture_output=True)
     append(live, jsonl(C))

@@ -328,7 +328,7 @@ def test_a_profile_is_learnt_from_a_claude_that_runs(
     argv, executable = ([form, "60"], sleep) if form != "node cli.js" else (["node", str(script)], python)
     with claude_at(home, argv, executable, CLAUDE_CONFIG_DIR=str(work)) as process:
         wait_for_argv(process, argv)
-        assert run_keeper("keep").code == 0
+        assert run_keeper("keep", sees_running=True).code == 0
     (chat,) = run_keeper("list", "--json").json["chats"]
     assert chat["profile"] == str(work)
 
@@ -345,7 +345,7 @@ def test_a_claude_that_runs_without_the_variable_has_the_profile_in_its_home(
     assert sleep
     with claude_at(theirs, ["claude", "60"], sleep) as process:
         wait_for_argv(process, ["claude", "60"])
-        assert run_keeper("keep", env={"CLAUDE_CONFIG_DIR": str(work)}).code == 0
+        assert run_keeper("keep", env={"CLAUDE_CONFIG_DIR": str(work)}, sees_running=True).code == 0
     (chat,) = run_keeper("list", "--json").json["chats"]
     assert chat["profile"] == str(theirs / ".claude")
 
@@ -358,7 +358,7 @@ def test_a_process_that_is_no_claude_teaches_nothing(work: Path, home: Path, run
     assert sleep
     with claude_at(home, ["notclaude", "60"], sleep, CLAUDE_CONFIG_DIR=str(work)) as process:
         wait_for_argv(process, ["notclaude", "60"])
-        assert run_keeper("keep").code == 0
+        assert run_keeper("keep", sees_running=True).code == 0
     assert run_keeper("list", "--json").json["chats"] == []
 
 

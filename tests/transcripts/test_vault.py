@@ -513,13 +513,13 @@ def test_folders_are_0700_and_files_0600_whatever_the_umask(
             env={**cli_env, "KEEPER_HOME": str(root)}, check=True, capture_output=True,
         )  # fmt: skip
 
-    run("keep")
+    run("keep", "--profile", str(profile))
     write_live(profile, CWD, session, jsonl(*talk("xy", parent="a")))
-    run("keep")
+    run("keep", "--profile", str(profile))
     write_live(profile, CWD, session, jsonl(*talk("z", parent="d")))
-    run("keep")
+    run("keep", "--profile", str(profile))
     second = write_live(profile, CWD, build.session_id(2), jsonl(*talk("ab", session=build.session_id(2))))
-    run("keep")
+    run("keep", "--profile", str(profile))
     run("forget", second.stem)
     run("restore", session)
     linked = {path.stat().st_ino for path in profile.rglob("*") if path.is_file()}
