@@ -151,7 +151,8 @@ def _parted(line: bytes) -> tuple[list[tuple[bytes, Record]], bytes]:
     while at < len(text):
         end = _record_end(decoder, text, at)
         if end is None:
-            at = text.find("{", at + 1)
+            # Inside a string a quote is escaped, so this is where a record can begin, and little else.
+            at = text.find('{"', at + 1)
             at = len(text) if at < 0 else at
             continue
         if text[begun:at].strip("\x00 \t\r\ufeff"):
