@@ -12,6 +12,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from keeper.errors import Refused
@@ -41,6 +42,7 @@ def check_session(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
 def folder_names(cwd: str) -> tuple[str, ...]:
     """The names of a project's folder, the newest rule first: cut and hashed over 200 units, and in full (FIT-3).
 

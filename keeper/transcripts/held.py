@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote_to_bytes
 
 import orjson
@@ -92,6 +93,7 @@ class Held:
             self.fd = -1
 
 
+@lru_cache(maxsize=4096)
 def label_name(label: str) -> str:
     """A label (a kept path within its chat) as one name of a folder; a long one is cut, and told by its digest."""
     name = quote(os.fsencode(label), safe="")

@@ -119,20 +119,22 @@ class _Mass:
             kept = chat.kept(row.session)
             seen = regular(kept)
             if seen is None or self.vault.forgotten(row.profile, row.session) is not None:
-                return _answer(row, live, "absent", "none", 0, self.restorer)
+                return _answer(row, live, "absent", "none", 0, self.restorer, self.profile)
             disk.touch(kept, stamp_ns)
             folder = os.path.dirname(live)
             if folder not in self.folders:
                 disk.make_shared_dir(folder)
                 self.folders.add(folder)
             mirror = Mirror(self.vault, chat, self.restorer.now_ns / 1e9)
-            plain = not mirror.pair(live, f"{row.session}.jsonl").links and not mirror.left and _ends_well(kept)
+            plain = not any(".live" in name for name in mirror.names) and not mirror.left and _ends_well(kept)
             linked = plain and self._link(kept, live)
             if linked:
                 self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
         if not linked:
             return self._whole(row, stamp_ns)
-        return with_errors(_answer(row, live, "absent", "restored", mirror.changed, self.restorer), mirror)
+        return with_errors(
+            _answer(row, live, "absent", "restored", mirror.changed, self.restorer, self.profile), mirror
+        )
 
     def _link(self, kept: str, live: str) -> bool:
         """False where it takes a proper look: the name was taken meanwhile, or no link can be made."""
@@ -163,8 +165,8 @@ def _told(row: Row) -> SessionFacts:
     return SessionFacts(row.project, row.cwd, row.mode, row.born, row.head)
 
 
-def _answer(row: Row, live: str, verdict: str, action: str, files: int, restorer: Restorer) -> Restored:
-    resume = resume_line(restorer.vault.settings, row.session, row.cwd, Path(row.profile))
+def _answer(row: Row, live: str, verdict: str, action: str, files: int, restorer: Restorer, profile: Path) -> Restored:
+    resume = resume_line(restorer.vault.settings, row.session, row.cwd, profile)
     return Restored(
         row.session, row.chat, row.profile, row.project, row.cwd, live, verdict, action, None, files, resume, None
     )  # fmt: skip

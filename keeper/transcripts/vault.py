@@ -48,6 +48,8 @@ class Vault:
         self.settings = settings
         self.index = Index(root / "state.db")
         self.notes: list[str] = []
+        self._locks_seen = False
+        self._tombstones_file = f"{root}/tombstones.jsonl"
         self._tombstones: dict[tuple[str, str], Tombstone] = {}
         self._tombstones_seen: tuple[int, int, int] | None = None
 
@@ -136,8 +138,10 @@ class Vault:
 
     def lock(self, chat: str, wait_s: float | None = None) -> AbstractContextManager[None]:
         """Hold the chat's lock: one chat's keep delays no other chat (KEEP-2). Raises Locked."""
-        if not os.path.isdir(f"{self.root}/locks") and (self.root / "id").is_file():
-            disk.ensure_dir(self.root / "locks")  # a copy of the vault left it out
+        if not self._locks_seen and (self.root / "id").is_file():
+            if not (self.root / "locks").is_dir():
+                disk.ensure_dir(self.root / "locks")  # a copy of the vault left it out
+            self._locks_seen = True
         return disk.lock(f"{self.root}/locks/{chat}.lock", self.settings.lock_wait_s if wait_s is None else wait_s)
 
     def facts(self, chat: Chat) -> Facts | None:
@@ -189,7 +193,7 @@ class Vault:
         return list(self._tombstones.values())
 
     def _read_tombstones(self) -> None:
-        path = self.root / "tombstones.jsonl"
+        path = self._tombstones_file
         try:
             seen = os.stat(path)
         except FileNotFoundError:
