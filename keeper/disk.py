@@ -123,11 +123,18 @@ def ensure_dir(name: Name, mode: int = 0o700) -> None:
 
 def make_shared_dir(name: Name) -> None:
     """A folder as Claude makes it (0777 less the umask), and those above it."""
-    try:
-        step("mkdir", name)
-        os.makedirs(name, exist_ok=True)
-    except OSError as error:
-        raise_failure(error, name, "make the folder")
+    missing = [os.fspath(name)]
+    while not os.path.isdir(parent := os.path.dirname(missing[-1])):
+        missing.append(parent)
+    for folder in reversed(missing):
+        try:
+            step("mkdir", folder)
+            os.mkdir(folder)
+        except FileExistsError:
+            if not os.path.isdir(folder):
+                raise
+        except OSError as error:
+            raise_failure(error, folder, "make the folder")
 
 
 def set_mode(name: Name, mode: int) -> None:
@@ -153,12 +160,19 @@ def remove_dir(name: Name) -> None:
 
 
 def remove_tree(name: Name) -> None:
-    """A folder and all below it; symbolic links in it are removed, never followed."""
+    """A folder and all below it, however deep; symbolic links in it are removed, never followed."""
     try:
-        import shutil  # nobody else wants it, and the fast doors pay for every import
-
         step("rmtree", name)
-        shutil.rmtree(name)
+        folders = [os.fspath(name)]
+        for folder in folders:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    else:
+                        os.unlink(entry.path)
+        for folder in reversed(folders):
+            os.rmdir(folder)
     except FileNotFoundError:
         return
     except OSError as error:

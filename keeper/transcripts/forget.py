@@ -10,15 +10,18 @@ import os
 from dataclasses import dataclass
 
 from keeper import claude, disk
-from keeper.errors import NotKept, Refused
+from keeper.errors import KeeperError, NotKept, Refused
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.vault import Vault
 
+FINISH_WAIT_S = 1.0
+"""So long is a chat waited for whose forget is to be brought to its end on the way of another command."""
+
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """A chat that is gone from the vault. `sole` are its sessions of which nothing is left, `bytes` what was freed."""
+    """A chat that is gone from the vault, with its sessions; `bytes` is the size of what was removed."""
 
     chat: str
     profile: str
@@ -65,17 +68,23 @@ def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgot
 def finish_forgets(vault: Vault) -> None:
     """A forget that was killed after its tombstone is brought to its end: the bytes go now."""
     for name in {stone.chat for stone in vault.tombstones() if stone.by == "forget"}:
-        chat = vault.chat(name)
-        if not os.path.isdir(chat.path):
-            continue
-        with vault.lock(name):
-            facts = vault.facts(chat)
-            told = [facts.profile] if facts else [row.profile for row in vault.rows() if row.chat == name]
-            sessions = [*(facts.sessions if facts is not None else ()), *_sessions_in(chat.path)]
-            stones = {stone.session for stone in vault.tombstones() if stone.profile in told}
-            # A chat of which nothing tells whose it is stays: it may not go by a guess.
-            if told and stones.issuperset(sessions):
-                _remove(vault, chat, sessions)
+        try:
+            if os.path.isdir(vault.chat(name).path):
+                _finish_forget(vault, name)
+        except (OSError, KeeperError) as error:
+            vault.notes.append(f"the forgotten chat {name} could not be removed, its bytes are still there: {error}")
+
+
+def _finish_forget(vault: Vault, name: str) -> None:
+    chat = vault.chat(name)
+    with vault.lock(name, FINISH_WAIT_S):
+        facts = vault.facts(chat)
+        told = [facts.profile] if facts else [row.profile for row in vault.rows() if row.chat == name]
+        sessions = [*(facts.sessions if facts is not None else ()), *_sessions_in(chat.path)]
+        stones = {stone.session for stone in vault.tombstones() if stone.profile in told}
+        # A chat of which nothing tells whose it is stays: it may not go by a guess.
+        if told and stones.issuperset(sessions):
+            _remove(vault, chat, sessions)
 
 
 def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:

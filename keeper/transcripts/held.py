@@ -19,7 +19,7 @@ import orjson
 from blake3 import blake3
 
 from keeper import disk, files
-from keeper.errors import NoLinks
+from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts.records import uuid_of
 
 SETTLED_S = 60.0
@@ -57,8 +57,12 @@ class Held:
     def open(cls, path: str) -> Held:
         """Hold the file that stands under `path`, which is one of our names."""
         fd = files.open_read(path)
-        seen = os.fstat(fd)
-        data = files.read_at(fd, 0, path)
+        try:
+            seen = os.fstat(fd)
+            data = files.read_at(fd, 0, path)
+        except (OSError, KeeperError):
+            os.close(fd)
+            raise
         return cls(path, fd, data, (seen.st_dev, seen.st_ino), used=data.rfind(b"\n") + 1)
 
     def grew(self) -> bool:
@@ -128,8 +132,8 @@ def hold(site: Site, path: str) -> Held:
     disk.link(path, name)
     try:
         return Held.open(name)
-    except FileNotFoundError:
-        disk.unlink(name)
+    except (OSError, KeeperError):
+        disk.drop(name)
         raise
 
 
@@ -155,7 +159,12 @@ def _hold_beside(site: Site, path: str) -> Held:
     except FileNotFoundError:
         unnote(site, name)
         raise
-    return Held.open(name)
+    try:
+        return Held.open(name)
+    except (OSError, KeeperError):
+        disk.drop(name)
+        unnote(site, name)
+        raise
 
 
 def note(site: Site, name: str, stepping: bool = False) -> None:
@@ -238,7 +247,7 @@ def _follow_note(path: str, found: dict[str, list[str]], tidy: bool) -> None:
     except (ValueError, TypeError, KeyError, FileNotFoundError):
         label, name = "", ""
     ours = name and os.path.basename(name).startswith(".keeper-") and os.path.lexists(name)
-    if ours and label:
+    if ours and label and os.path.isfile(name) and not os.path.islink(name):
         found.setdefault(label, []).append(name)
     elif not tidy:
         return

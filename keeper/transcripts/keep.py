@@ -205,7 +205,7 @@ class Keeper:
             del self.dirty[chat.kept(session)]
         for part in parts(footprint):
             mirror.keep(part)
-        mirror.absorb_rest(but=f"{session}.jsonl")
+        mirror.absorb_rest()
         self.dirty.update(dict.fromkeys(mirror.dirty))
         told = self._tell(profile, footprint, chat, facts, head, outcome, row)
         return Kept(

@@ -112,6 +112,14 @@ class Look:
         self.pinned = pinned
         self.mode = "link" if site.linked else "copy"
         self.mine = [pinned]
+        try:
+            self._read(left)
+        except (OSError, KeeperError):
+            self.abandon()
+            raise
+
+    def _read(self, left: list[str]) -> None:
+        pair, pinned = self.pair, self.pinned
         self.kept = files.read(pair.kept)
         seen = os.stat(pair.kept)
         self.kept_inode = (seen.st_dev, seen.st_ino)
@@ -119,8 +127,8 @@ class Look:
         older = self._older_live()
         self.held += older
         # An earlier live inode of mode split is a part of what is known; what a killed run held is live's own.
-        self.known = _union(pair, self.kept, older)
-        self.base = _union(pair, self.known, self.held)
+        self.known = union(pair, self.kept, older)
+        self.base = union(pair, self.known, self.held)
         self.found = judge(self.known, pinned.data, pair.main)
         self.seen = (pinned.inode[1], len(pinned.data))
 
@@ -176,19 +184,16 @@ class Look:
 
     def _only_older(self) -> Outcome:
         """Nothing is taken from live; what earlier runs held is."""
-        added = _lines(self.base) - _lines(self.kept)
-        held = list(self.held)
-        if added:
-            held += self._hold_kept()
-            write_kept(self.pair, self.base, self.held[0].fd, os.fstat(self.held[0].fd).st_mtime_ns)
-        return self._end("absorbed" if added else "none", self.base, held, added)
+        added = count(self.base) - count(self.kept)
+        self._take_held()
+        return self._end("absorbed" if added else "none", self.base, self.held, added)
 
     def _adopt(self, torn: tuple[bytes, ...]) -> Outcome:
         """Live has all that is known: kept becomes the live inode (on another volume: gets live's lines)."""
         for fragment in torn:
             self._aside(fragment)
         data = _whole(self.pinned.data)
-        added = _lines(data) - _lines(self.kept)
+        added = count(data) - count(self.kept)
         if not self.site.linked:
             if data != self.kept:
                 write_kept(self.pair, data, None, os.fstat(self.pinned.fd).st_mtime_ns)
@@ -207,7 +212,8 @@ class Look:
         # A writer still held the old kept inode and wrote to it: its lines join live by a swap.
         again = self._hold(self.pair.kept)
         done = swap.swap(self.site, merge(found, again.data).data, [again, *held], bring_back=False)
-        return self._end("folded", done.data, [again, *held], _lines(done.data) - _lines(self.kept))
+        self.seen = (done.placed, len(done.data))
+        return self._end("folded", done.data, [again, *held], count(done.data) - count(self.kept))
 
     def fold(self, bring_back: bool = False, stamp_ns: int | None = None) -> Outcome:
         """Both files' records under both names, on one inode (on another volume: the same bytes)."""
@@ -221,7 +227,7 @@ class Look:
         done = swap.swap(self.site, merged.data, held, bring_back, stamp_ns)
         self._unlink_links()
         self.seen = (done.placed, len(done.data))
-        added = _lines(done.data) - _lines(self.kept)
+        added = count(done.data) - count(self.kept)
         return self._end("folded" if done.placed else "absorbed", done.data, held, added, merged.variants)
 
     def _name_pin(self) -> None:
@@ -240,13 +246,20 @@ class Look:
             self.pinned.close()
         self.pinned = named
 
+    def _take_held(self) -> None:
+        """What earlier runs held goes into kept, where it is not there yet."""
+        if count(self.base) > count(self.kept):
+            self.held += self._hold_kept()
+            write_kept(self.pair, self.base, self.held[0].fd, os.fstat(self.held[0].fd).st_mtime_ns)
+
     def mend(self, stamp_ns: int) -> Outcome:
         """Live's own whole lines under its name again, without the unfinished one: that goes aside. Nothing else is
         folded in; where kept is no inode of live's, it stays as it is."""
         if self.kept_inode == self.pinned.inode or self.kept in (self.pinned.data, _whole(self.pinned.data)):
             return self.fold(bring_back=True, stamp_ns=stamp_ns)
+        self._take_held()
         if not self.site.linked or not swap.ours(self.pinned.fd):
-            return self._end("none", self.kept, self.held)
+            return self._end("none", self.base, self.held)
         self._name_pin()
         site = replace(self.site, kept=self.pair.live_link)
         done = swap.swap(site, _whole(self.pinned.data), [self.pinned], True, stamp_ns)
@@ -259,7 +272,7 @@ class Look:
         merged = merge(self.base, self.pinned.data)
         held = list(self.held)
         own = self.kept_inode != self.pinned.inode
-        added = _lines(merged.data) - _lines(self.kept)
+        added = count(merged.data) - count(self.kept)
         if added or not own:
             for fragment in merged.torn:
                 self._aside(fragment)
@@ -281,7 +294,7 @@ class Look:
         label = os.path.basename(self.pair.kept)
         for one in self.held:
             self.pair.put_aside(label, one.data)
-        if _lines(live) < _lines(self.kept):
+        if count(live) < count(self.kept):
             self.pair.put_aside(label, live)
             return self._end("none", self.kept, self.held)
         self.pair.put_aside(label, self.kept)
@@ -322,7 +335,7 @@ class Look:
         """After a failure: what was held and still has its own name goes, so that no name of ours stays behind."""
         for one in self.mine:
             lasting = one.path in (self.pair.live_link, *self.pair.links)
-            if one.fd >= 0 and os.fstat(one.fd).st_nlink > 1 and not lasting:
+            if not lasting and (seen := regular(one.path)) is not None and seen.st_nlink > 1:
                 drop(self.site, one)
             one.close()
 
@@ -337,7 +350,8 @@ class Look:
             self.pinned.close()
 
 
-def _lines(data: bytes) -> int:
+def count(data: bytes) -> int:
+    """How many whole lines there are."""
     return data.count(b"\n")
 
 
@@ -346,7 +360,7 @@ def _whole(data: bytes) -> bytes:
     return data[: data.rfind(b"\n") + 1]
 
 
-def _union(pair: Pair, data: bytes, held: list[Held]) -> bytes:
+def union(pair: Pair, data: bytes, held: list[Held]) -> bytes:
     """`data` with what is held; what a CLI up to 1.0.117 wrote is set aside whole instead (FIT-2)."""
     for one in held:
         if not one.data:
@@ -356,25 +370,3 @@ def _union(pair: Pair, data: bytes, held: list[Held]) -> bytes:
         else:
             data = merge(data, one.data).data
     return data
-
-
-def absorb(pair: Pair, left: list[str]) -> Outcome:
-    """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
-    site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
-    held = held_of(left)
-    held += [hold(site, path) for path in pair.links if regular(path) is not None]
-    kept = files.read(pair.kept)
-    data = _union(pair, kept, held)
-    for one in held:
-        one.quiet = quiet_now(one)
-    added = _lines(data) - _lines(kept)
-    if added:
-        old = hold(site, pair.kept)  # a writer may hold it still, though its live name is gone
-        old.owed = old.data != kept
-        write_kept(pair, data, held[0].fd, os.fstat(held[0].fd).st_mtime_ns)
-        old.quiet = quiet_now(old)
-        held.append(old)
-    for path in pair.links:
-        disk.unlink(path)
-    waiting = release(site, held, data, pair.put_aside)
-    return Outcome(Verdict.ABSENT, "absorbed" if added else "none", added=added, waiting=waiting)

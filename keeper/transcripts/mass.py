@@ -51,27 +51,31 @@ class _Mass:
         for row in rows:
             by_session.setdefault(row.session, []).append(row)
         answers: list[Restored] = []
-        for session, stamp_ns in self._stamps(by_session):
+        stamps = dict(self._stamps(by_session))
+        for session, stamp_ns in stamps.items():
             if session not in by_session:
                 self._restamp(session, stamp_ns)
                 continue
-            own = by_session[session]
-            try:
-                answers.append(self.restorer.one(session, stamp_ns) if len(own) > 1 else self._one(own[0], stamp_ns))
-            except (KeeperError, OSError) as error:
-                answers.append(failed(session, files.told(error, self.profile), own[0].chat, own[0].profile))
+            answers.append(self._safely(by_session[session], stamp_ns))
             if progress is not None:
                 progress(done + len(answers), total)
-        self._look_once_more(answers, by_session)
+        for place, answer in enumerate(answers):
+            # A sweep that had judged them by their old times may be running: what it took again is put back again.
+            if answer.action == "restored" and regular(answer.live) is None:
+                answers[place] = self._safely(by_session[answer.session], stamps[answer.session], again=True)
         if self.folders:
             disk.sync_volume(self.profile)
         return answers
 
-    def _look_once_more(self, answers: list[Restored], rows: dict[str, list[Row]]) -> None:
-        """A sweep that had judged them by their old times may be running: what it took again is put back again."""
-        for place, answer in enumerate(answers):
-            if answer.action == "restored" and regular(answer.live) is None:
-                answers[place] = self._whole(rows[answer.session][0], self.restorer.now_ns)
+    def _safely(self, rows: list[Row], stamp_ns: int, again: bool = False) -> Restored:
+        """One that fails is told in its answer, and stops no other."""
+        row = rows[0]
+        try:
+            if len(rows) > 1:
+                return self.restorer.one(row.session, stamp_ns)
+            return self._whole(row, stamp_ns) if again else self._one(row, stamp_ns)
+        except (KeeperError, OSError) as error:
+            return failed(row.session, files.told(error, self.profile), row.chat, row.profile)
 
     def _restamp(self, session: str, stamp_ns: int) -> None:
         """A chat of a touched project that is not put back itself moves along with the others."""
@@ -133,14 +137,14 @@ class _Mass:
         if not linked:
             return self._whole(row, stamp_ns)
         return with_errors(
-            _answer(row, live, "absent", "restored", mirror.changed, self.restorer, self.profile), mirror
+            _answer(row, live, "absent", "restored", mirror.changed, self.restorer, self.profile), mirror.errors
         )
 
     def _link(self, kept: str, live: str) -> bool:
         """False where it takes a proper look: the name was taken meanwhile, or no link can be made."""
         try:
             disk.link(kept, live)
-        except (NoLinks, FileExistsError):
+        except (NoLinks, FileExistsError, FileNotFoundError):
             return False
         return True
 

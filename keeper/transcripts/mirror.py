@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from keeper import disk, files
-from keeper.claude import Footprint
+from keeper.claude import Footprint, is_session
 from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts import pair
+from keeper.transcripts.absorb import absorb
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.held import Site, label_name, leftovers, make_folder, note, stepped, token, unnote
-from keeper.transcripts.look import Pair, absorb, regular
+from keeper.transcripts.look import Pair, regular
 from keeper.transcripts.vault import Vault
 
 SETTLED_S = 3600.0
@@ -88,22 +89,31 @@ class Mirror:
         if told.message not in [one.message for one in self.errors]:
             self.errors.append(told)
 
-    def absorb_rest(self, but: str) -> None:
+    def absorb_rest(self) -> None:
         """What an earlier run held of files that are gone from the profile goes into their kept ones."""
         links = {name for name in self.names if ".live" in name}
         if not links and not self.left:
             return
         for path, label in _walk(self.chat.path, "", self.errors):
             label = label.removeprefix("/")
-            if not label.endswith(".jsonl") or label == but or label_name(label) in self.seen:
+            # Other transcripts of this chat are seen to by their own keep.
+            own = "/" not in label and is_session(label.removesuffix(".jsonl"))
+            if not label.endswith(".jsonl") or own or label_name(label) in self.seen:
                 continue
-            one = self.pair("", label)
+            one = self.pair(self._stepped_aside(label), label)
             left = self.left_of(label)
             if left or one.links:
-                outcome = absorb(one, left)
+                outcome = pair.keep(one, pair.Known(), left) if one.live else absorb(one, left)
                 self.waiting += outcome.waiting
                 if outcome.added:
                     self._gained(path)
+
+    def _stepped_aside(self, label: str) -> str:
+        """Where the live file stood that a killed run had let step aside: beside the name that it made; "" for none."""
+        beside = [path for path in self.left_of(label) if os.path.basename(path).startswith(".keeper-")]
+        if label_name(label) not in self.back or not beside:
+            return ""
+        return f"{os.path.dirname(beside[0])}/{os.path.basename(label)}"
 
     def left_of(self, label: str) -> list[str]:
         """What an earlier run held of the file with this label."""
@@ -254,11 +264,12 @@ class Mirror:
 
     def _is_real(self, top: str, folder: str) -> bool:
         """Whether no level from `top` down to `folder` is a link or no folder: nothing is put through one (KEEP-9)."""
-        if len(folder) < len(top):
-            return True
-        if folder not in self.real:
-            above = self._is_real(top, os.path.dirname(folder))
-            self.real[folder] = above and (not os.path.lexists(folder) or not os.path.islink(folder))
+        levels = [folder]
+        while len(levels[-1]) > len(top) and levels[-1] not in self.real:
+            levels.append(os.path.dirname(levels[-1]))
+        for level in reversed(levels):
+            above = self.real.get(os.path.dirname(level), True)
+            self.real[level] = above and not os.path.islink(level)
         return self.real[folder]
 
     def _restore_file(self, kept: str, live: str, label: str, now_ns: int) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from keeper import disk, files
 from keeper.errors import KeeperError, NoLinks, Refused
+from keeper.transcripts.absorb import absorb
 from keeper.transcripts.held import Site, beside_name, note, unnote
-from keeper.transcripts.look import Look, Outcome, Pair, absorb, pin, regular, write_kept
+from keeper.transcripts.look import Look, Outcome, Pair, pin, regular, write_kept
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict
 
 TAIL = 4096

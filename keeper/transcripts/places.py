@@ -8,11 +8,12 @@ a tombstone.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keeper import claude, disk, files
-from keeper.errors import DiskError, Locked, NotKept, Refused
+from keeper.errors import DiskError, Locked, NoLinks, NotKept, Refused
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.held import make_folder, token
@@ -119,8 +120,10 @@ def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:
         new = f"{first.chat.swap}/{token()}.tmp"
         disk.write_new(new, [data])
         disk.touch(new, os.stat(kept).st_mtime_ns)
-        # A writer may still hold it: the next keep reads what it wrote, and lets go.
-        disk.link(kept, f"{first.chat.swap}/{session}.jsonl~{token()}")
+        # A writer may still hold it: the next keep reads what it wrote, and lets go. On a volume without links kept is
+        # a copy of ours, and nobody else writes to it.
+        with suppress(NoLinks):
+            disk.link(kept, f"{first.chat.swap}/{session}.jsonl~{token()}")
         disk.replace(new, kept)
         disk.sync_dir(first.chat.path)
 

@@ -8,7 +8,7 @@ times of all that a sweep looks at are now, and that an order of times among cha
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -113,9 +113,13 @@ class Restorer:
         head = place.told.continues or session
         sessions = place.facts.sessions.items()
         also = [other for other, told in sessions if other != session and head in (other, told.continues)]
+        failures: list[KeeperError] = []
         for other in also:
-            self.restore(other, seen_from(place, other), now_ns - STEP_NS)
-        answer = self.restore(session, place, now_ns)
+            try:
+                self.restore(other, seen_from(place, other), now_ns - STEP_NS)
+            except (KeeperError, OSError) as error:
+                failures.append(files.told(error, place.chat.path))
+        answer = with_errors(self.restore(session, place, now_ns), failures)
         if not self.want.dry_run:
             for further in found[1:]:
                 more = self._further(session, further, answer.live, now_ns)
@@ -168,7 +172,7 @@ class Restorer:
         if outcome.mode != "link" or outcome.action in ("folded", "copied"):
             self._tell(profile, session, place)
         answer = self._answer(session, place, live, outcome, mirror.changed)
-        return with_errors(answer, mirror)
+        return with_errors(answer, mirror.errors)
 
     def _stands(self, mirror: Mirror, session: str, live: str, outcome: Outcome) -> bool:
         """Whether what was put there stands there still, durable."""
@@ -298,12 +302,12 @@ def resume_line(settings: Settings, session: str, cwd: str, profile: Path) -> st
     return claude.resume_command(session, cwd, profile, settings.default_profile, settings.named_profile)
 
 
-def with_errors(answer: Restored, mirror: Mirror) -> Restored:
-    """The answer with what went wrong with the session's other files: done in part."""
-    if not mirror.errors:
+def with_errors(answer: Restored, errors: Sequence[KeeperError]) -> Restored:
+    """The answer with what went wrong with other files of the session or its chat: done in part."""
+    if not errors:
         return answer
-    first = mirror.errors[0]
-    told = (*answer.warnings, *(error.message for error in mirror.errors))
+    first = errors[0]
+    told = (*answer.warnings, *(error.message for error in errors))
     return replace(answer, warnings=told, error=first.message, cure=first.cure, exit_code=Partial.exit_code)
 
 

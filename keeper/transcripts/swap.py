@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from keeper import disk, files
-from keeper.errors import DiskError, NoExchange, Refused
+from keeper.errors import DiskError, KeeperError, NoExchange, Refused
 from keeper.transcripts.held import Held, Site, beside_name, held_name, hold, make_folder, note, quiet_now, unnote
 from keeper.transcripts.merge import merge
 from keeper.transcripts.records import uuid_of
@@ -53,7 +53,12 @@ def swap(
     comes out under the live name in addition is added to it. `bring_back`: a live name that is gone is made again
     (restore), else the lines go to kept alone (keep). Returns when a round found no late line, all synced.
     """
-    return _Swap(site, base, held, bring_back, stamp_ns).run()
+    try:
+        return _Swap(site, base, held, bring_back, stamp_ns).run()
+    except (OSError, KeeperError):
+        for one in held:
+            one.close()  # the names stay for the next run
+        raise
 
 
 class _Swap:
@@ -91,7 +96,10 @@ class _Swap:
             disk.sync_file(site.kept)
         disk.sync_dir(os.path.dirname(site.kept))
         if placed:
-            disk.sync_dir(os.path.dirname(site.live))
+            try:
+                disk.sync_dir(os.path.dirname(site.live))
+            except FileNotFoundError:
+                placed = 0  # the project's folder went meanwhile: kept has all
         return Swapped(placed, rounds, self.data)
 
     def _hold_fresh(self) -> None:
@@ -217,7 +225,12 @@ class _Swap:
         note(site, tmp, stepping=True)
         if not site.linked:
             note(site, out)
-        disk.replace(site.live, out)
+        try:
+            disk.replace(site.live, out)
+        except (OSError, KeeperError):
+            if not site.linked:
+                unnote(site, out)
+            raise
         taken = False
         try:
             disk.move(tmp, site.live)
@@ -225,6 +238,8 @@ class _Swap:
             taken = True
         except DiskError:
             disk.move(out, site.live)
+            if not site.linked:
+                unnote(site, out)
             raise
         seen = os.lstat(out)
         self._take_out(out, (seen.st_dev, seen.st_ino))

@@ -399,16 +399,48 @@ def test_a_first_keep_whose_file_goes_before_the_link_leaves_nothing_behind(here
 
 
 @pytest.mark.accepts("KEEP-9")
-def test_a_link_that_takes_the_live_name_at_the_last_moment_is_not_kept(here: World, tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["here", "apart"])
+def test_a_link_that_takes_the_live_name_at_the_last_moment_is_not_kept(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    view: World = request.getfixturevalue(where)
     secret = tmp_path / "secret"
-    secret.write_bytes(b"not for the vault\n")
-    write_live(here.profile, CWD, here.session, jsonl(A))
+    secret.write_bytes(jsonl(prompt("secret", None, "not for the vault")))
+    write_live(view.profile, CWD, view.session, jsonl(A))
 
     def swap() -> None:
-        here.live.unlink()
-        here.live.symlink_to(secret)
+        view.live.unlink()
+        view.live.symlink_to(secret)
 
     with hooked(before("link", swap)), pytest.raises(NotKept):
-        here.keep()
-    assert not any(b"not for the vault" in path.read_bytes() for path in here.root.rglob("*") if path.is_file())
-    assert os.readlink(here.live) == str(secret)
+        view.keep()
+    assert not any(b"not for the vault" in path.read_bytes() for path in view.root.rglob("*") if path.is_file())
+    assert os.readlink(view.live) == str(secret)
+
+
+@pytest.mark.accepts("KEEP-9")
+@pytest.mark.parametrize("where", ["here", "apart"])
+def test_a_link_that_takes_a_companion_files_name_at_the_last_moment_is_not_kept(
+    where: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    view: World = request.getfixturevalue(where)
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"not for the vault")
+    write_live(view.profile, CWD, view.session, jsonl(A))
+    view.companion.mkdir()
+    live = view.companion / "x.txt"
+    for text in (b"x", b"x, longer"):
+        live.unlink(missing_ok=True)
+        live.write_bytes(text)
+
+        def swap() -> None:
+            live.unlink()
+            live.symlink_to(secret)
+
+        with hooked(before("link", swap, "x.txt")):
+            view.keep()
+        assert not any(b"not for the vault" in path.read_bytes() for path in view.root.rglob("*") if path.is_file())
+        live.unlink()
+        live.write_bytes(text)
+        view.keep()
+    assert (view.kept_companion / "x.txt").read_bytes() == b"x, longer"

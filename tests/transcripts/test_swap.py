@@ -176,6 +176,19 @@ def test_a_line_appended_before_any_step_is_carried_over_in_its_order(here: Worl
         assert lines_of(view.kept) == own, f"out of order at change {number}"
 
 
+@pytest.mark.accepts("SWAP-1", "SWAP-5")
+def test_what_comes_while_the_new_file_is_written_is_in_it_and_costs_no_second_exchange(
+    here: World, volume: Hook | None
+) -> None:
+    """Else a large file under a steady writer would be exchanged for ever."""
+    to_be_folded(here, volume)
+    calls = calls_of(here.keep, with_volume(before("write", lambda: append(here.live, jsonl(E)), "/swap/"), volume))
+    assert lines_of(here.live) == lines_of(here.kept) == [A, B, C, D, E]
+    steps = [call for call, paths in calls if paths[-1] == str(here.live) and call in ("exchange", "move")]
+    assert len(steps) == 1
+    settled(here, volume, [A, B, C, D, E])
+
+
 # ------------------------------------------------------------------ a writer that holds the file open
 
 

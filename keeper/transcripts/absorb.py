@@ -1,0 +1,57 @@
+"""Absorb: what killed runs held of a live file that is gone goes into kept.
+
+It promises that nothing which was held loses its name before its lines stand in kept. It refuses to bring the live
+file back: that is a restore's.
+"""
+
+from __future__ import annotations
+
+import os
+
+from keeper import disk, files
+from keeper.errors import KeeperError, NoLinks
+from keeper.transcripts.held import Held, Site, drop, held_of, hold, quiet_now, release
+from keeper.transcripts.look import Outcome, Pair, count, regular, union, write_kept
+from keeper.transcripts.verdict import Verdict
+
+
+def absorb(pair: Pair, left: list[str]) -> Outcome:
+    """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
+    site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
+    held = held_of(left)
+    try:
+        return _absorb(pair, site, held)
+    except (OSError, KeeperError):
+        for one in held:
+            lasting = one.path in pair.links or one.path in left
+            if one.fd >= 0 and os.fstat(one.fd).st_nlink > 1 and not lasting:
+                drop(site, one)
+            one.close()
+        raise
+
+
+def _absorb(pair: Pair, site: Site, held: list[Held]) -> Outcome:
+    for path in pair.links:
+        if regular(path) is not None:
+            held.append(hold(site, path))
+    kept = files.read(pair.kept)
+    data = union(pair, kept, held)
+    for one in held:
+        one.quiet = quiet_now(one)
+    added = count(data) - count(kept)
+    if added:
+        like = held[0]
+        try:
+            old = hold(site, pair.kept)  # a writer may hold it still, though its live name is gone
+        except NoLinks:
+            old = None  # a volume without links: kept is a copy of ours, and nobody else writes to it
+        if old is not None:
+            old.owed = old.data != kept
+            held.append(old)
+        write_kept(pair, data, like.fd, os.fstat(like.fd).st_mtime_ns)
+        if old is not None:
+            old.quiet = quiet_now(old)
+    for path in pair.links:
+        disk.unlink(path)
+    waiting = release(site, held, data, pair.put_aside)
+    return Outcome(Verdict.ABSENT, "absorbed" if added else "none", added=added, waiting=waiting)
