@@ -76,7 +76,8 @@ def told(error: KeeperError | OSError | ValueError | TypeError, path: Name) -> K
         )
     # Of a call with two names the second is the one that was in the way.
     named = error.filename2 or error.filename
-    return failure(error, named if isinstance(named, str) else path, "use")
+    doing = "find" if isinstance(error, FileNotFoundError) else "use"
+    return failure(error, named if isinstance(named, str) else path, doing)
 
 
 def raise_failure(error: OSError, path: Name, doing: str) -> NoReturn:

@@ -65,6 +65,10 @@ def write_copy(restorer: Restorer, session: str, copy: str, record: str | None, 
         try:
             disk.write_new(tmp, [made.data])
             disk.move(tmp, live)
+        except FileExistsError as error:
+            raise Refused(
+                f"{live} is there already: it was left as it is", "run it again: it takes another id"
+            ) from error
         finally:
             disk.unlink(tmp)
             unnote(site, tmp)

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 
 from keeper import claude, disk
-from keeper.errors import KeeperError, NotKept, Refused
+from keeper.errors import DiskError, KeeperError, Locked, NotKept, Refused
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.vault import Vault
@@ -94,6 +94,8 @@ def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:
         vault.index.write(drop=[(chat.name, session) for session in sessions])
     except IndexLost:
         vault.reindex()
+    except (DiskError, Locked) as error:
+        vault.notes.append(f"the index could not be written: {error}")  # the next keep drops the rows
 
 
 def _sessions_in(folder: str) -> list[str]:
@@ -106,10 +108,15 @@ def _sessions_in(folder: str) -> list[str]:
 
 def _size(folder: str) -> int:
     total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.lstat(f"{path}/{name}").st_size
-            except FileNotFoundError:
-                continue
+    below = [folder]
+    for path in below:
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            continue
     return total

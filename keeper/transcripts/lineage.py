@@ -10,13 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keeper import files
+from keeper.errors import DiskError, Locked
 from keeper.transcripts.head import read_head
 from keeper.transcripts.index import Row
 from keeper.transcripts.records import split, uuid_of
-from keeper.transcripts.vault import Vault
-
-RELATIVE_WAIT_S = 1.0
-"""So long is a relative's chat waited for: its own slow keep must not hold up this one."""
+from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 
 
 class Family:
@@ -54,16 +52,22 @@ class Family:
             # What was copied from this one, as its records say, is not its parent, whatever the births say.
             others = [one for one in members if row.session not in _line(one.session, said)]
             parent = said[row.session] or _parent(row, others, uuids)
-            chat = self.vault.chat(row.chat)
-            with self.vault.lock(chat.name, RELATIVE_WAIT_S):
-                facts = self.vault.facts(chat)
-                told = facts.sessions.get(row.session) if facts else None
-                if facts is None or told is None or told.forked_from == parent:
-                    continue
-                told = replace(told, forked_from=parent)
-                self.vault.write_facts(chat, facts.with_session(row.session, told), sync=False)
-            written += [chat.facts_file, chat.path]
+            try:
+                written += self._tell_one(row, parent)
+            except (Locked, DiskError) as error:
+                self.vault.notes.append(f"session {row.session} is kept, but its lineage could not be told: {error}")
         return written
+
+    def _tell_one(self, row: Row, parent: str | None) -> list[str]:
+        chat = self.vault.chat(row.chat)
+        with self.vault.lock(chat.name, RELATIVE_WAIT_S):
+            facts = self.vault.facts(chat)
+            told = facts.sessions.get(row.session) if facts else None
+            if facts is None or told is None or told.forked_from == parent:
+                return []
+            told = replace(told, forked_from=parent)
+            self.vault.write_facts(chat, facts.with_session(row.session, told), sync=False)
+        return [chat.facts_file, chat.path]
 
     def _copied_from(self, row: Row) -> str | None:
         try:

@@ -311,8 +311,8 @@ class Look:
         self.pair.put_aside(os.path.basename(self.pair.kept) + ".torn", fragment)
 
     def _unlink_links(self, but: str = "") -> None:
-        for path in self.pair.links:
-            if path != but:
+        for path in {*self.pair.links, self.pair.live_link}:
+            if path != but and os.path.lexists(path):
                 disk.unlink(path)
 
     def _end(

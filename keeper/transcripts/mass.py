@@ -13,7 +13,7 @@ from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import KeeperError, NoLinks
+from keeper.errors import KeeperError, NoLinks, NotKept, Refused
 from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.index import Row
 from keeper.transcripts.look import regular
@@ -122,10 +122,18 @@ class _Mass:
         with self.vault.lock(chat.name):
             kept = chat.kept(row.session)
             seen = regular(kept)
-            if seen is None or self.vault.forgotten(row.profile, row.session) is not None:
+            if seen is None:
+                missing = NotKept(
+                    f"the kept transcript of {row.session} is missing", "`keeper verify` says what is whole"
+                )
+                return failed(row.session, missing, row.chat, row.profile)
+            if self.vault.forgotten(row.profile, row.session) is not None:
                 return _answer(row, live, "absent", "none", 0, self.restorer, self.profile)
             disk.touch(kept, stamp_ns)
             folder = os.path.dirname(live)
+            if os.path.lexists(folder) and not os.path.isdir(folder):
+                blocked = Refused(f"{folder} is no folder: it was left as it is", "move it away, then run it again")
+                return failed(row.session, blocked, row.chat, row.profile)
             if folder not in self.folders:
                 disk.make_shared_dir(folder)
                 self.folders.add(folder)

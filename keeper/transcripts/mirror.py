@@ -128,7 +128,7 @@ class Mirror:
             self._folders(label)
             if os.path.lexists(kept):
                 self.vault.set_aside(self.chat, kept)
-        elif _unchanged(seen, have) and not self.left_of(label):
+        elif _unchanged(seen, have) and not self.left_of(label) and not self.pair(live, label).links:
             if seen.st_ctime > self.settled:
                 self.dirty.append(kept)  # what Claude appended through the link is made durable with the rest (KEEP-2)
             return
@@ -264,13 +264,15 @@ class Mirror:
 
     def _is_real(self, top: str, folder: str) -> bool:
         """Whether no level from `top` down to `folder` is a link or no folder: nothing is put through one (KEEP-9)."""
+        if len(folder) < len(top):
+            return True  # the part is a file by itself: what is above it is Claude's, or linked by a person
         levels = [folder]
-        while len(levels[-1]) > len(top) and levels[-1] not in self.real:
+        while len(levels[-1]) > len(top):
             levels.append(os.path.dirname(levels[-1]))
+        real = True
         for level in reversed(levels):
-            above = self.real.get(os.path.dirname(level), True)
-            self.real[level] = above and not os.path.islink(level)
-        return self.real[folder]
+            real = self.real.setdefault(level, real and not os.path.islink(level))
+        return real
 
     def _restore_file(self, kept: str, live: str, label: str, now_ns: int) -> None:
         if label.endswith(".jsonl") and not _occupied(live):

@@ -166,6 +166,10 @@ def restore(pair: Pair, outcome: Outcome, full: bool, now_ns: int) -> Outcome:
         if regular(pair.live) is None and os.path.lexists(pair.live):
             raise Refused(f"{pair.live} is no regular file: it was left as it is", "move it away, then run it again")
         if regular(pair.live) is None:
+            if regular(pair.live_link) is not None:
+                # Mode split, swept since the look: what was written to it since stands behind our second link.
+                links = tuple({*pair.links, pair.live_link})
+                absorb(replace(pair, links=links), [])
             back = _put_back(pair, outcome, now_ns)
             if back is None:
                 outcome = keep(pair, Known(), [])
@@ -205,8 +209,11 @@ def settled(pair: Pair, outcome: Outcome) -> bool:
 def _put_back(pair: Pair, outcome: Outcome, now_ns: int) -> Outcome | None:
     """Kept under the live name, exclusively, its time set before; None where the name was taken meanwhile."""
     disk.touch(pair.kept, now_ns)
-    if not os.path.isdir(os.path.dirname(pair.live)):
-        disk.make_shared_dir(os.path.dirname(pair.live))
+    folder = os.path.dirname(pair.live)
+    if not os.path.isdir(folder):
+        if os.path.lexists(folder):
+            raise Refused(f"{folder} is no folder: it was left as it is", "move it away, then run it again")
+        disk.make_shared_dir(folder)
     try:
         try:
             disk.link(pair.kept, pair.live)

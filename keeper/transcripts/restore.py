@@ -170,7 +170,10 @@ class Restorer:
                 action=first.action if first.action == "folded" else "none",
             )  # fmt: skip
         if outcome.mode != "link" or outcome.action in ("folded", "copied"):
-            self._tell(profile, session, place)
+            try:
+                self._tell(profile, session, place)
+            except (KeeperError, OSError) as error:
+                mirror.errors.append(files.told(error, place.chat.path))
         answer = self._answer(session, place, live, outcome, mirror.changed)
         return with_errors(answer, mirror.errors)
 
@@ -195,7 +198,7 @@ class Restorer:
 
     def _transcript(self, mirror: Mirror, session: str, footprint: Footprint, live: str, now_ns: int) -> Outcome:
         one = mirror.pair(live, f"{session}.jsonl", main=True)
-        if len({os.stat(path).st_ino for path in footprint.transcripts if path.exists()}) > 1:
+        if len(claude.one_name_each(footprint.transcripts)) > 1:
             _touch_all(footprint.transcripts, now_ns)
             return Outcome(Verdict.DOUBLED)
         outcome = pair.keep(one, pair.Known(), mirror.left_of(one.label))

@@ -26,6 +26,8 @@ from keeper.transcripts.index import Index, IndexLost, Row
 
 VERSION = "1\n"
 _CHAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
+RELATIVE_WAIT_S = 1.0
+"""So long is another chat waited for on the way of one's own: its slow keep must not hold up this one (KEEP-2)."""
 MANY = 5
 """More folders than this missing at once, or over a tenth of all, is a named state and no forgetting (KEEP-11)."""
 
@@ -124,7 +126,7 @@ class Vault:
 
     def chat(self, name: str) -> Chat:
         """The folder of that name, there or not. Raises Refused on a name that is no chat's."""
-        if not _CHAT.fullmatch(name) or ".." in name:
+        if not _is_chat(name):
             raise Refused(f"{name!r} is no chat's name", "use letters, digits, and . _ @ - (at most 128)")
         return Chat(name, f"{self.root}/chats/{name}")
 
@@ -132,7 +134,7 @@ class Vault:
         """Every chat folder there is."""
         try:
             with os.scandir(self.root / "chats") as entries:
-                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False) and _CHAT.fullmatch(e.name))
+                return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False) and _is_chat(e.name))
         except FileNotFoundError:
             return []
 
@@ -301,23 +303,38 @@ class Vault:
             self.notes.append(f"{len(chats)} of {total} chat folders are missing at once ({why}): nothing is forgotten")
         buried = []
         if not many and not moved:
-            for row in gone:
-                if (row.profile, row.session) in told:
+            for row in list(gone):
+                if (row.profile, row.session) in told or self._bury_by_hand(row, now):
                     buried.append(row.chat)
-                    continue
-                with self.lock(row.chat):
-                    if not os.path.isdir(self.chat(row.chat).path):
-                        self.bury(row.chat, row.session, row.profile, "hand", now)
-                        buried.append(row.chat)
-                        self.notes.append(
-                            f"session {row.session}: its folder was removed by hand, so it is forgotten "
-                            f"(`keeper keep --adopt {row.session}` keeps it again)"
-                        )
+                else:
+                    gone.remove(row)
         try:
             self.index.write(drop=[(row.chat, row.session) for row in gone], facts=[("chats", inode)])
         except (IndexLost, DiskError, Locked) as error:
             self.notes.append(f"the index could not be written: {error}")
         return buried
+
+    def _bury_by_hand(self, row: Row, now: float) -> bool:
+        """A folder that a hand removed is forgotten; False where it is there after all, or where that cannot be told
+        now (its lock is held, the disk refuses): one chat must hold up no other."""
+        try:
+            with self.lock(row.chat, RELATIVE_WAIT_S):
+                if os.path.isdir(self.chat(row.chat).path):
+                    return False
+                self.bury(row.chat, row.session, row.profile, "hand", now)
+        except (Locked, DiskError) as error:
+            self.notes.append(f"session {row.session}: its folder is gone, and it could not be forgotten: {error}")
+            return False
+        self.notes.append(
+            f"session {row.session}: its folder was removed by hand, so it is forgotten "
+            f"(`keeper keep --adopt {row.session}` keeps it again)"
+        )
+        return True
+
+
+def _is_chat(name: str) -> bool:
+    """Whether a name can be a chat's folder's."""
+    return _CHAT.fullmatch(name) is not None and ".." not in name
 
 
 def _known_file(settings: Settings) -> Path:

@@ -332,13 +332,17 @@ def test_only_the_records_own_session_is_renamed_wherever_the_old_id_stands() ->
     said = prompt("a", None, f"look at {S}", session=S, toolUseResult={"sessionId": S, "path": f"/x/{S}/y"})
     spaced = json.dumps({**json.loads(answer("b", "a", session=S)), "note": S}).encode()
     other = answer("c", "b", session=session_id(9))
+    before = answer("d", "c", session=S).replace(
+        b'"type":"text"', b'"type":"text","input":{"sessionId":"%s"}' % S.encode()
+    )
     none = line({"type": "file-history-snapshot", "messageId": "a", "snapshot": {"sessionId": S}})
-    made = of(repaired(jsonl(said, spaced, other, none), S, T))
-    assert [one.get("sessionId") for one in made] == [T, T, T, None]
+    made = of(repaired(jsonl(said, spaced, other, none, before), S, T))
+    assert [one.get("sessionId") for one in made] == [T, T, T, None, T]
     assert made[0]["toolUseResult"] == {"sessionId": S, "path": f"/x/{S}/y"}
     assert made[0]["message"]["content"] == f"look at {S}"
     assert made[1]["note"] == S
     assert made[3]["snapshot"]["sessionId"] == S
+    assert made[4]["message"]["content"][0]["input"] == {"sessionId": S}
 
 
 @pytest.mark.accepts("FIT-8")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from keeper.transcripts.forget import forget
 from tests import build
 from tests.build import answer, append, copy_real, jsonl, prompt, talk, write_live
 from tests.conftest import Needs, Ran
@@ -77,8 +78,8 @@ def test_every_file_at_any_depth_is_kept_with_its_bytes(either: World) -> None:
     assert changes_of(either.keep) == []
 
 
-@pytest.mark.accepts("KEEP-7")
-def test_a_companion_a_thousand_folders_deep_is_kept(here: World) -> None:
+@pytest.mark.accepts("KEEP-7", "KEEP-11")
+def test_a_companion_a_thousand_folders_deep_is_kept_and_forgotten(here: World) -> None:
     deep = "/".join("d" * 1100)
     fd = os.open(here.live.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -93,6 +94,8 @@ def test_a_companion_a_thousand_folders_deep_is_kept(here: World) -> None:
     try:
         assert here.keep_all()[here.session].error is None
         assert (here.kept_companion / deep / "x").exists()
+        forget(here.vault(), here.session, 0.0)
+        assert not here.chat.exists()
     finally:  # rmtree, and so pytest's own cleaning up, would run out of stack
         subprocess.run(["rm", "-rf", here.companion, here.kept_companion], check=True)
 
@@ -433,6 +436,12 @@ def test_a_symlinked_project_folder_is_kept_and_never_replaced(either: World, tm
     real = tmp_path / "elsewhere" / "project"
     real.parent.mkdir()
     put(either.companion / "x", b"x")
+    beside = {
+        "agent-a1.jsonl": jsonl(prompt("m", None, session=either.session)),
+        f"{either.session}.jsonl.superseded-1": jsonl(*talk("pq")),
+    }
+    for name, data in beside.items():
+        put(either.live.with_name(name), data)
     either.live.parent.rename(real)
     project = either.live.parent
     project.symlink_to(real)
@@ -443,7 +452,10 @@ def test_a_symlinked_project_folder_is_kept_and_never_replaced(either: World, tm
     assert lines_of(either.live) == talk("abcd")
     either.live.unlink()
     shutil.rmtree(either.companion)
+    for name in beside:
+        (real / name).unlink()
     either.restore()
+    assert {name: (real / name).read_bytes() for name in beside} == beside
     assert os.readlink(project) == str(real)
     assert lines_of(real / either.live.name) == talk("abcd")
     assert (real / either.session / "x").read_bytes() == b"x"

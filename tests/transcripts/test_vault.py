@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,18 @@ def test_a_hand_that_removes_the_folder_before_any_step_of_a_keep_is_obeyed(here
         assert not view.chat.exists(), f"back again after change {number} ({seen[number]})"
         assert view.keep().verdict == "forgotten"
         shutil.rmtree(view.live.parent)
+
+
+@pytest.mark.accepts("KEEP-2", "KEEP-11")
+def test_a_removed_folder_whose_lock_is_held_stops_no_other_keep(here: World) -> None:
+    views = with_sessions(here, 3)
+    shutil.rmtree(views[0].chat)
+    append(views[1].live, jsonl(*talk("cd", parent="b", session=views[1].session)))
+    hasty = replace(views[1], settings=replace(here.settings, lock_wait_s=0.05))
+    with here.vault().lock(views[0].session):
+        assert hasty.keep().verdict == "same"
+        assert len(lines_of(views[1].kept)) == 4
+    assert here.keep_all()[views[0].session].verdict == "forgotten"
 
 
 # ------------------------------------------------------------------ missing, and not forgotten
