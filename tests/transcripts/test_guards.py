@@ -1,0 +1,134 @@
+"""Guards that no other test would miss: what the kernel is asked before an answer, how long a name is held where no
+lease can tell, what a file's name may have become between look and reading."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from keeper import files
+from keeper.transcripts import held, swap
+from tests.build import CWD, append, jsonl, session_id, talk, write_live
+from tests.conftest import Needs
+from tests.seam import World, before, hooked, lines_of, world
+
+A, B, C, D = talk("abcd")
+(E,) = talk("e", parent="d")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> World:
+    (tmp_path / "profile" / "projects").mkdir(parents=True)
+    return world(tmp_path / "profile", tmp_path / "vault", tmp_path / "state")
+
+
+@pytest.mark.accepts("KEEP-2")
+@pytest.mark.parametrize("volume", ["same", "other"])
+def test_the_kernel_has_synced_what_a_keep_answers_for(
+    volume: str,
+    needs: Needs,
+    profile: Path,
+    vault_home: Path,
+    second_volume: Path,
+    cli_env: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    strace = needs.strace()
+    root = vault_home if volume == "same" else second_volume / "vault"
+    session = session_id(1)
+    live = write_live(profile, CWD, session, jsonl(A, B))
+    log = tmp_path / "strace.log"
+    traced = [strace, "-f", "-y", "-o", log, "-e", "trace=fsync,fdatasync,syncfs"]
+    for more in (b"", jsonl(C), jsonl(D)):
+        if more:
+            append(live, more)
+        done = subprocess.run(
+            [*traced, sys.executable, "-m", "keeper", "keep", session, "--profile", str(profile)],
+            env={**cli_env, "KEEPER_HOME": str(root)}, check=False, capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        synced = [line for line in log.read_text().splitlines() if line.endswith("= 0")]
+        assert any(f"{session}.jsonl>" in line for line in synced), "the kept transcript was not synced"
+        if not more:
+            assert any(line.split("<")[1].startswith(f"{root}/chats/{session}>") for line in synced), "nor its folder"
+            assert any(f"{root}/chats>" in line for line in synced), "nor the folder that names the chat"
+
+
+@pytest.mark.accepts("SWAP-2")
+@pytest.mark.parametrize(("age_s", "held_on"), [(5.0, True), (held.SETTLED_S + 5.0, False)])
+def test_where_no_lease_can_tell_an_old_file_keeps_its_name_for_a_minute(
+    age_s: float, held_on: bool, here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "nobody_writes", lambda fd: None)
+    monkeypatch.setattr(swap, "LEASE_WAIT_S", 0.01)
+    live = write_live(here.profile, CWD, here.session, jsonl(A, B))
+    here.keep()
+    live.unlink()
+    write_live(here.profile, CWD, here.session, jsonl(C, D))
+    now = time.time()
+    monkeypatch.setattr(held.time, "time", lambda: now + age_s)
+    answer = here.keep()
+    assert lines_of(here.kept) == [A, B, C, D]
+    assert (answer.waiting > 0) is held_on
+
+
+@pytest.mark.accepts("SWAP-2", "SWAP-5")
+def test_a_line_that_came_after_the_last_round_keeps_its_name_though_its_writer_is_gone(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "ROUNDS", 1)
+    live = write_live(here.profile, CWD, here.session, jsonl(A, B))
+    here.keep()
+    live.unlink()
+    write_live(here.profile, CWD, here.session, jsonl(C, D))
+
+    def write() -> None:
+        append(here.live, jsonl(E))
+
+    with hooked(before("exchange", write)):
+        assert here.keep().waiting > 0
+    assert E not in lines_of(here.kept)
+    here.keep()
+    assert lines_of(here.kept) == [A, B, C, D, E] == lines_of(here.live)
+
+
+@pytest.mark.accepts("KEEP-16")
+def test_even_a_umask_that_takes_all_leaves_the_user_his_vault(
+    profile: Path, vault_home: Path, cli_env: dict[str, str]
+) -> None:
+    vault_home.mkdir(mode=0o755)
+    write_live(profile, CWD, session_id(1), jsonl(A, B))
+    done = subprocess.run(
+        ["sh", "-c", 'umask 0777; exec "$0" -m keeper keep', sys.executable],
+        env={**cli_env, "KEEPER_HOME": str(vault_home)}, check=False, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    linked = {path.stat().st_ino for path in profile.rglob("*.jsonl")}
+    for path in [vault_home, *vault_home.rglob("*")]:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if path.is_dir():
+            assert oct(mode) == "0o700", path
+        elif path.stat().st_ino not in linked and path.suffix != ".lock":
+            assert oct(mode) == "0o600", path
+
+
+@pytest.mark.accepts("KEEP-9")
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_what_is_no_regular_file_is_not_opened_whatever_its_name_was_a_moment_ago(kind: str, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(b"somebody else's")
+    name = tmp_path / "name.jsonl"
+    if kind == "link":
+        name.symlink_to(secret)
+    elif kind == "fifo":
+        os.mkfifo(name)
+    else:
+        name.mkdir()
+    with pytest.raises(FileNotFoundError):
+        files.read(name)
