@@ -262,8 +262,11 @@ def write_file(name: Name, data: bytes, sync: bool = True, beside: Name | None =
     """
     folder, base = os.path.split(name)
     beside = f"{beside or folder}/.{base}.tmp"
-    drop(beside)
-    write_new(beside, [data], sync=sync)
+    try:
+        write_new(beside, [data], sync=sync)
+    except FileExistsError:
+        drop(beside)
+        write_new(beside, [data], sync=sync)
     try:
         replace(beside, name)
     except BaseException:

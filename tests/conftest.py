@@ -101,7 +101,8 @@ def tmpfs(needs: Needs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     try:
         yield place
     finally:
-        subprocess.run([needs.command("umount"), place], check=True)
+        # Lazily: a test that failed may still have a file open there; the mount namespace ends with this process.
+        subprocess.run([needs.command("umount"), "-l", place], check=True)
 
 
 @pytest.fixture

@@ -215,14 +215,14 @@ class Keeper:
         )  # fmt: skip
 
     def _open_chat(self, chat: Chat, profile: str, row: Row | None) -> Facts:
-        facts = self.vault.facts(chat)
-        disk.drop(f"{chat.path}/.chat.json.tmp")  # what a killed run began
-        if not os.path.isdir(chat.path):
-            if row is not None:
-                raise ChatGone(f"the chat folder {chat.path} was removed", "`keeper keep --adopt` keeps it again")
-            disk.make_dir(chat.path)
-            self.dirty[os.path.dirname(chat.path)] = None
-        return facts or Facts(chat.name, profile)
+        if os.path.isdir(chat.path):
+            disk.drop(f"{chat.path}/.chat.json.tmp")  # what a killed run began
+            return self.vault.facts(chat) or Facts(chat.name, profile)
+        if row is not None:
+            raise ChatGone(f"the chat folder {chat.path} was removed", "`keeper keep --adopt` keeps it again")
+        disk.make_dir(chat.path)
+        self.dirty[os.path.dirname(chat.path)] = None
+        return Facts(chat.name, profile)
 
     def _transcripts(self, mirror: Mirror, footprint: Footprint, row: Row | None) -> Outcome:
         """Every live name of the session's transcript. Two inodes: doubled, both kept, neither touched (KEEP-19)."""
