@@ -3,9 +3,7 @@
 Every call that changes anything passes one seam (`hook`), by name and with its paths, so that a test can make each
 fail, or stop the process, in turn. It promises names that appear whole or not at all, errors that name the path, the
 volume and the cure, and that a file which it began and could not finish is gone again. It refuses to follow
-symbolic links, and to overwrite: only `replace` and `exchange` take a name that exists.
-
-FileExistsError, FileNotFoundError and NotADirectoryError pass through as they are: they are answers, not failures.
+symbolic links, and to overwrite: only `replace` and `exchange` take a name that exists. Answers pass as in `files`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from keeper.errors import DiskError, Locked
 from keeper.files import Name, failure, raise_failure
@@ -160,23 +158,60 @@ def remove_dir(name: Name) -> None:
 
 
 def remove_tree(name: Name) -> None:
-    """A folder and all below it, however deep; symbolic links in it are removed, never followed."""
+    """A folder and all below it, however deep. Goes by descriptors, so that no symbolic link is followed, whenever it
+    takes a folder's place; the name itself must be no link. What another takes away meanwhile is no failure.
+    """
     try:
         step("rmtree", name)
-        folders = [os.fspath(name)]
-        for folder in folders:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    else:
-                        os.unlink(entry.path)
-        for folder in reversed(folders):
-            os.rmdir(folder)
+        top = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            while _empty_by_one_level(top):
+                pass
+        finally:
+            os.close(top)
+        os.rmdir(name)
     except FileNotFoundError:
         return
     except OSError as error:
+        if isinstance(error, NotADirectoryError):
+            error = OSError(errno.EPERM, "it is a link, or no folder", str(name))
         raise_failure(error, name, "remove")
+
+
+def _empty_by_one_level(top: int) -> bool:
+    """Remove what stands directly in the folder; what a subfolder holds is lifted into it first, folders under new
+    names, so that no more than two descriptors are open at any depth. Whether anything stood there."""
+    with os.scandir(top) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        with suppress(FileNotFoundError):
+            if not is_folder:
+                os.unlink(name, dir_fd=top)
+                continue
+            try:
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                    raise
+                os.unlink(name, dir_fd=top)  # a link took the folder's place
+                continue
+            try:
+                _lift(below, top)
+            finally:
+                os.close(below)
+            os.rmdir(name, dir_fd=top)
+    return bool(found)
+
+
+def _lift(below: int, top: int) -> None:
+    with os.scandir(below) as entries:
+        found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for name, is_folder in found:
+        with suppress(FileNotFoundError):
+            if is_folder:
+                os.rename(name, f".lifted-{os.urandom(6).hex()}", src_dir_fd=below, dst_dir_fd=top)
+            else:
+                os.unlink(name, dir_fd=below)
 
 
 def write_all(fd: int, data: bytes | memoryview) -> None:
@@ -230,25 +265,20 @@ def make_file(name: Name) -> None:
 
 def drop(name: Name) -> None:
     """A begun file is taken away; where even that fails, the next run finds it by its name."""
-    try:
+    with suppress(OSError):
         os.unlink(name)
-    except OSError:
-        return
 
 
 def _take_after(fd: int, like: int) -> None:
     model = os.fstat(like)
     mine = os.fstat(fd)
     if (mine.st_uid, mine.st_gid) != (model.st_uid, model.st_gid):
-        try:
+        with suppress(PermissionError):
             os.fchown(fd, model.st_uid, model.st_gid)
-        except PermissionError:
-            os.fchown(fd, -1, -1)
     os.fchmod(fd, stat.S_IMODE(model.st_mode))
-    try:
+    names: list[str] = []
+    with suppress(OSError):
         names = os.listxattr(like)
-    except OSError:
-        return
     for attribute in names:
         if attribute.startswith(("user.", "system.posix_acl")):
             os.setxattr(fd, attribute, os.getxattr(like, attribute))
@@ -310,25 +340,21 @@ def touch(name: Name, time_ns: int) -> None:
 
 
 def sync_file(name: Name) -> None:
-    """All that was written to the file, by anyone, is on the disk."""
-    _sync(name, os.O_RDONLY)
-
-
-def sync_dir(name: Name) -> None:
-    """The names in the folder are on the disk."""
-    _sync(name, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(name: Name, flags: int) -> None:
+    """All that was written to the file, by anyone, is on the disk; of a folder, its names."""
     try:
         step("sync", name)
-        fd = os.open(name, flags | os.O_CLOEXEC)
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
     except OSError as error:
         raise_failure(error, name, "sync")
+
+
+def sync_dir(name: Name) -> None:
+    """The names in the folder are on the disk."""
+    sync_file(name)
 
 
 def sync_volume(name: Name) -> None:

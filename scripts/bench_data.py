@@ -6,7 +6,6 @@ It promises the same bytes for the same seed, records of 1 to 3 KB, and folders 
 import os
 import random
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,9 +148,9 @@ class Profile:
         path.write_bytes(Scribe(size).transcript(path.stem, cwd(number), size))
         return path
 
-    def sweep(self) -> None:
-        """Takes all that Claude Code's clean-up takes."""
-        shutil.rmtree(self.projects)
+    def sweep(self, away: Path) -> None:
+        """Takes all that Claude Code's clean-up takes, out of the way, where it waits for its removal."""
+        self.projects.rename(away)
 
 
 def cwd(number: int) -> str:

@@ -10,8 +10,8 @@ import os
 
 from keeper import disk, files
 from keeper.errors import KeeperError, NoLinks
-from keeper.transcripts.held import Held, Site, drop, held_of, hold, quiet_now, release
-from keeper.transcripts.look import Outcome, Pair, count, regular, union, write_kept
+from keeper.transcripts.held import Held, Site, held_of, hold, quiet_now, release
+from keeper.transcripts.look import Outcome, Pair, count, let_go, second_links, union, write_kept
 from keeper.transcripts.verdict import Verdict
 
 
@@ -22,18 +22,18 @@ def absorb(pair: Pair, left: list[str]) -> Outcome:
     try:
         return _absorb(pair, site, held)
     except (OSError, KeeperError):
-        for one in held:
-            lasting = one.path in pair.links or one.path in left
-            if one.fd >= 0 and os.fstat(one.fd).st_nlink > 1 and not lasting:
-                drop(site, one)
-            one.close()
+        let_go(pair, site, held)
         raise
 
 
 def _absorb(pair: Pair, site: Site, held: list[Held]) -> Outcome:
-    for path in pair.links:
-        if regular(path) is not None:
+    links = second_links(pair)
+    for path in list(links):
+        try:
             held.append(hold(site, path))
+        except NoLinks:
+            held.append(Held.open(path))  # a volume without links: its own name holds it, and goes when it is quiet
+            links.remove(path)
     kept = files.read(pair.kept)
     data = union(pair, kept, held)
     for one in held:
@@ -51,7 +51,7 @@ def _absorb(pair: Pair, site: Site, held: list[Held]) -> Outcome:
         write_kept(pair, data, like.fd, os.fstat(like.fd).st_mtime_ns)
         if old is not None:
             old.quiet = quiet_now(old)
-    for path in pair.links:
+    for path in links:
         disk.unlink(path)
     waiting = release(site, held, data, pair.put_aside)
     return Outcome(Verdict.ABSENT, "absorbed" if added else "none", added=added, waiting=waiting)

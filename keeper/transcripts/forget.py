@@ -47,6 +47,8 @@ def forget(vault: Vault, name: str, now: float, profile: str | None = None) -> F
 
 def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgotten:
     chat = vault.chat(name)
+    if os.path.islink(chat.path):
+        raise Refused(f"{chat.path} is a link: what it points to is not removed", "put the folder itself there first")
     with vault.lock(name):
         facts = vault.facts(chat)
         sessions = {row.session: row.profile for row in rows}
@@ -69,7 +71,8 @@ def finish_forgets(vault: Vault) -> None:
     """A forget that was killed after its tombstone is brought to its end: the bytes go now."""
     for name in {stone.chat for stone in vault.tombstones() if stone.by == "forget"}:
         try:
-            if os.path.isdir(vault.chat(name).path):
+            path = vault.chat(name).path
+            if os.path.isdir(path) and not os.path.islink(path):
                 _finish_forget(vault, name)
         except (OSError, KeeperError) as error:
             vault.notes.append(f"the forgotten chat {name} could not be removed, its bytes are still there: {error}")

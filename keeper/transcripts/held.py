@@ -133,8 +133,19 @@ def hold(site: Site, path: str) -> Held:
     try:
         return Held.open(name)
     except (OSError, KeeperError):
-        disk.drop(name)
+        _drop_if_named(name, path)
         raise
+
+
+def _drop_if_named(name: str, path: str) -> None:
+    """A name that could not be read through goes where the inode has its other name still, or is no file at all."""
+    try:
+        seen = os.lstat(name)
+        other = os.lstat(path)
+    except FileNotFoundError:
+        return  # its only name now: it stays for the next run
+    if (seen.st_dev, seen.st_ino) == (other.st_dev, other.st_ino):
+        disk.drop(name)
 
 
 def make_folder(path: str) -> None:
@@ -162,8 +173,9 @@ def _hold_beside(site: Site, path: str) -> Held:
     try:
         return Held.open(name)
     except (OSError, KeeperError):
-        disk.drop(name)
-        unnote(site, name)
+        _drop_if_named(name, path)
+        if not os.path.lexists(name):
+            unnote(site, name)
         raise
 
 

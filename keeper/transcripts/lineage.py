@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from keeper import files
-from keeper.errors import DiskError, Locked
+from keeper.errors import DiskError, KeeperError, Locked
 from keeper.transcripts.head import read_head
 from keeper.transcripts.index import Row
 from keeper.transcripts.records import split, uuid_of
@@ -72,8 +72,8 @@ class Family:
     def _copied_from(self, row: Row) -> str | None:
         try:
             return read_head(self.vault.chat(row.chat).kept(row.session), row.session).copied_from
-        except FileNotFoundError:
-            return None
+        except (OSError, KeeperError):
+            return None  # one that cannot be read tells nothing, and keeps nobody else from being told
 
 
 def _line(session: str, said: dict[str, str | None]) -> list[str]:
@@ -95,6 +95,6 @@ def _parent(row: Row, members: list[Row], uuids: dict[str, set[str]]) -> str | N
 def _uuids(path: str) -> set[str]:
     try:
         lines = split(files.read(path)).lines
-    except FileNotFoundError:
+    except (OSError, KeeperError):
         return set()
     return {uuid for line in lines if (uuid := uuid_of(line)) is not None}

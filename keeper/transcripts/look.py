@@ -71,6 +71,11 @@ def regular(path: str) -> os.stat_result | None:
     return seen if stat.S_ISREG(seen.st_mode) else None
 
 
+def second_links(pair: Pair) -> list[str]:
+    """The second links to live inodes that stand now: those that were listed, and the one that this run made."""
+    return [path for path in dict.fromkeys([*pair.links, pair.live_link]) if regular(path) is not None]
+
+
 def write_kept(pair: Pair, data: bytes, like: int | None, time_ns: int | None) -> None:
     """Kept gets these bytes on a new inode of its own, whole-old or whole-new, durable."""
     make_folder(pair.swap)
@@ -152,7 +157,7 @@ class Look:
     def _older_live(self) -> list[Held]:
         """Mode split: the live inode of an earlier keep, whose last lines were perhaps never taken."""
         found = []
-        for path in self.pair.links:
+        for path in second_links(self.pair):
             seen = regular(path)
             if seen is not None and (seen.st_dev, seen.st_ino) not in (self.pinned.inode, self.kept_inode):
                 found.append(self._hold(path))
@@ -311,8 +316,8 @@ class Look:
         self.pair.put_aside(os.path.basename(self.pair.kept) + ".torn", fragment)
 
     def _unlink_links(self, but: str = "") -> None:
-        for path in {*self.pair.links, self.pair.live_link}:
-            if path != but and os.path.lexists(path):
+        for path in second_links(self.pair):
+            if path != but:
                 disk.unlink(path)
 
     def _end(
@@ -333,11 +338,7 @@ class Look:
 
     def abandon(self) -> None:
         """After a failure: what was held and still has its own name goes, so that no name of ours stays behind."""
-        for one in self.mine:
-            lasting = one.path in (self.pair.live_link, *self.pair.links)
-            if not lasting and (seen := regular(one.path)) is not None and seen.st_nlink > 1:
-                drop(self.site, one)
-            one.close()
+        let_go(self.pair, self.site, self.mine)
 
     def _let_go_of_pin(self) -> None:
         """A pin whose inode still has the live or the kept name goes; else it stays, for the next run."""
@@ -348,6 +349,21 @@ class Look:
             drop(self.site, self.pinned)
         else:
             self.pinned.close()
+
+
+def let_go(pair: Pair, site: Site, held: list[Held]) -> None:
+    """After a failure: a name of ours goes where its inode has the live, the kept or a second link's name too; another
+    hard link says nothing, since it may be anybody's. A name that cannot go stays for the next run."""
+    lasting = [pair.live, pair.kept, *second_links(pair)]
+    known = {(seen.st_dev, seen.st_ino) for path in lasting if (seen := regular(path)) is not None}
+    for one in held:
+        try:
+            if one.inode in known and one.path not in lasting:
+                drop(site, one)
+        except (OSError, KeeperError):
+            continue
+        finally:
+            one.close()
 
 
 def count(data: bytes) -> int:

@@ -250,6 +250,7 @@ class Mirror:
 
     def restore(self, part: Part, now_ns: int) -> None:
         """Put back what live misses of the part, and give every file of it the time `now_ns` (RESTORE-2, -3)."""
+        self.real.clear()  # a sweep and a link may have come between two looks
         if os.path.islink(part.live):
             return
         for live, _ in self._files(part.live, part.label) if os.path.lexists(part.live) else ():

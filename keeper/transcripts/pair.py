@@ -14,7 +14,7 @@ from keeper import disk, files
 from keeper.errors import KeeperError, NoLinks, Refused
 from keeper.transcripts.absorb import absorb
 from keeper.transcripts.held import Site, beside_name, note, unnote
-from keeper.transcripts.look import Look, Outcome, Pair, pin, regular, write_kept
+from keeper.transcripts.look import Look, Outcome, Pair, pin, regular, second_links, write_kept
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict
 
 TAIL = 4096
@@ -37,12 +37,12 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     """Bring live's records into kept. `left` are names that an earlier run held for this pair (`held.leftovers`)."""
     live, kept = regular(pair.live), regular(pair.kept)
     if live is None:
-        done = absorb(pair, left) if (left or pair.links) and kept else Outcome(Verdict.ABSENT)
+        done = absorb(pair, left) if (left or second_links(pair)) and kept else Outcome(Verdict.ABSENT)
         return _step_back(pair, done) if pair.back and pair.live and kept else done
     if kept is None:
         return _first(pair)
     # A second link to another inode than live's is an earlier live file, whose last lines were perhaps never taken.
-    older = any((seen := regular(path)) is not None and seen.st_ino != live.st_ino for path in pair.links)
+    older = any((seen := regular(path)) is not None and seen.st_ino != live.st_ino for path in second_links(pair))
     if not left and not older:
         if not pair.apart and (live.st_dev, live.st_ino) == (kept.st_dev, kept.st_ino):
             return Outcome(Verdict.SAME)
@@ -53,7 +53,7 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     try:
         site, pinned = pin(pair)
     except FileNotFoundError:
-        return absorb(pair, left) if left or pair.links else Outcome(Verdict.ABSENT)
+        return absorb(pair, left) if left or second_links(pair) else Outcome(Verdict.ABSENT)
     look = Look(pair, site, pinned, left)
     try:
         return look.carry_out()
@@ -168,8 +168,7 @@ def restore(pair: Pair, outcome: Outcome, full: bool, now_ns: int) -> Outcome:
         if regular(pair.live) is None:
             if regular(pair.live_link) is not None:
                 # Mode split, swept since the look: what was written to it since stands behind our second link.
-                links = tuple({*pair.links, pair.live_link})
-                absorb(replace(pair, links=links), [])
+                absorb(pair, [])
             back = _put_back(pair, outcome, now_ns)
             if back is None:
                 outcome = keep(pair, Known(), [])

@@ -192,10 +192,10 @@ class _Swap:
             if not more:
                 return
             self.topped = True
+            self.data += more  # first: should an append find its folder gone, M is written whole in the next turn
             for name in names:
                 disk.append(name, more, sync=False)
             self._stamp(*names)
-            self.data += more
 
     def _exchange(self, tmp: str) -> None:
         """`tmp` and live change places; a stranger that comes out is held from its first byte."""

@@ -303,32 +303,35 @@ class Vault:
             self.notes.append(f"{len(chats)} of {total} chat folders are missing at once ({why}): nothing is forgotten")
         buried = []
         if not many and not moved:
-            for row in list(gone):
-                if (row.profile, row.session) in told or self._bury_by_hand(row, now):
-                    buried.append(row.chat)
+            for chat in chats:
+                rows = [row for row in gone if row.chat == chat and (row.profile, row.session) not in told]
+                if not rows or self._bury_by_hand(chat, rows, now):
+                    buried.append(chat)
                 else:
-                    gone.remove(row)
+                    gone = [row for row in gone if row.chat != chat]
         try:
             self.index.write(drop=[(row.chat, row.session) for row in gone], facts=[("chats", inode)])
         except (IndexLost, DiskError, Locked) as error:
             self.notes.append(f"the index could not be written: {error}")
         return buried
 
-    def _bury_by_hand(self, row: Row, now: float) -> bool:
+    def _bury_by_hand(self, chat: str, rows: list[Row], now: float) -> bool:
         """A folder that a hand removed is forgotten; False where it is there after all, or where that cannot be told
         now (its lock is held, the disk refuses): one chat must hold up no other."""
         try:
-            with self.lock(row.chat, RELATIVE_WAIT_S):
-                if os.path.isdir(self.chat(row.chat).path):
+            with self.lock(chat, RELATIVE_WAIT_S):
+                if os.path.isdir(self.chat(chat).path):
                     return False
-                self.bury(row.chat, row.session, row.profile, "hand", now)
+                for row in rows:
+                    self.bury(chat, row.session, row.profile, "hand", now)
         except (Locked, DiskError) as error:
-            self.notes.append(f"session {row.session}: its folder is gone, and it could not be forgotten: {error}")
+            self.notes.append(f"chat {chat}: its folder is gone, and it could not be forgotten: {error}")
             return False
-        self.notes.append(
-            f"session {row.session}: its folder was removed by hand, so it is forgotten "
-            f"(`keeper keep --adopt {row.session}` keeps it again)"
-        )
+        for row in rows:
+            self.notes.append(
+                f"session {row.session}: its folder was removed by hand, so it is forgotten "
+                f"(`keeper keep --adopt {row.session}` keeps it again)"
+            )
         return True
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from keeper import files
+from keeper import disk, files
+from keeper.errors import DiskError
 from keeper.transcripts import held, swap
 from tests.build import CWD, append, jsonl, session_id, talk, write_live
 from tests.conftest import Needs
@@ -132,3 +133,69 @@ def test_what_is_no_regular_file_is_not_opened_whatever_its_name_was_a_moment_ag
         name.mkdir()
     with pytest.raises(FileNotFoundError):
         files.read(name)
+
+
+@pytest.mark.accepts("KEEP-9", "KEEP-11")
+def test_what_is_forgotten_is_removed_without_following_a_link(tmp_path: Path) -> None:
+    """A chat's folder that somebody moved elsewhere, with a link in its place, and a link deep inside a folder."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "mine.txt").write_bytes(b"mine")
+    tree = tmp_path / "tree"
+    deep = tree
+    for _ in range(60):
+        deep = deep / "level"
+    deep.mkdir(parents=True)
+    (deep / "kept.txt").write_bytes(b"kept")
+    (deep / "link").symlink_to(precious)
+    link = tmp_path / "chat"
+    link.symlink_to(precious)
+    with pytest.raises(DiskError):
+        disk.remove_tree(link)
+    disk.remove_tree(tree)
+    assert (precious / "mine.txt").read_bytes() == b"mine"
+    assert not tree.exists()
+
+
+@pytest.mark.accepts("KEEP-9", "KEEP-11")
+def test_a_folder_that_a_link_replaces_while_it_is_removed_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "mine.txt").write_bytes(b"mine")
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    real = os.open
+
+    def swapped(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == "sub":
+            (tree / "sub").rmdir()
+            (tree / "sub").symlink_to(precious)
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(disk.os, "open", swapped)
+    disk.remove_tree(tree)
+    assert (precious / "mine.txt").read_bytes() == b"mine"
+    assert not tree.exists()
+
+
+@pytest.mark.accepts("RESTORE-4", "SWAP-6")
+def test_a_second_link_that_was_made_within_a_restore_is_read_before_it_goes(here: World) -> None:
+    """Cut back, so split by the restore's own keep; written to, deleted and made anew before its fold."""
+    live = write_live(here.profile, CWD, here.session, jsonl(A, B, C, D))
+    here.keep()
+    live.unlink()
+    write_live(here.profile, CWD, here.session, jsonl(A, B))
+    (late,) = talk("z", parent="b")
+
+    def write() -> None:
+        append(here.live, jsonl(late))
+        here.live.unlink()
+        write_live(here.profile, CWD, here.session, jsonl(A, B))
+
+    split = f"{here.session}.live"
+    with hooked(before("sync", write, where=f"chats/{here.session}")):
+        here.restore()
+    here.keep()
+    assert late in lines_of(here.kept), split
