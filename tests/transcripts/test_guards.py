@@ -14,7 +14,8 @@ import pytest
 
 from keeper import disk, files
 from keeper.errors import DiskError
-from keeper.transcripts import held, swap
+from keeper.transcripts import held, pair, swap
+from keeper.transcripts.mirror import Mirror
 from tests.build import CWD, append, jsonl, session_id, talk, write_live
 from tests.conftest import Needs
 from tests.seam import World, before, hooked, lines_of, world
@@ -189,13 +190,15 @@ def test_a_second_link_that_was_made_within_a_restore_is_read_before_it_goes(her
     write_live(here.profile, CWD, here.session, jsonl(A, B))
     (late,) = talk("z", parent="b")
 
-    def write() -> None:
+    vault = here.vault()
+    with vault, vault.lock(here.session):
+        mirror = Mirror(vault, vault.chat(here.session), time.time())
+        one = mirror.pair(str(here.live), f"{here.session}.jsonl", main=True)
+        outcome = pair.keep(one, pair.Known(), [])
+        assert outcome.action in ("split", "none")
         append(here.live, jsonl(late))
         here.live.unlink()
         write_live(here.profile, CWD, here.session, jsonl(A, B))
-
-    split = f"{here.session}.live"
-    with hooked(before("sync", write, where=f"chats/{here.session}")):
-        here.restore()
+        pair.restore(one, outcome, False, time.time_ns())
     here.keep()
-    assert late in lines_of(here.kept), split
+    assert late in lines_of(here.kept)
