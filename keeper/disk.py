@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 
-from keeper.errors import DiskError, Locked
+from keeper.errors import DiskError, KeeperError, Locked
 from keeper.files import Name, failure, raise_failure
 
 Hook = Callable[[str, tuple[Name, ...]], None]
@@ -299,7 +299,7 @@ def write_file(name: Name, data: bytes, sync: bool = True, beside: Name | None =
         write_new(beside, [data], sync=sync)
     try:
         replace(beside, name)
-    except BaseException:
+    except (OSError, KeeperError):
         drop(beside)
         raise
     if sync:

@@ -564,7 +564,8 @@ def test_one_folder_that_may_not_be_read_stops_no_other(common: Path, tmp_path: 
     write_live(here.profile, CWD, here.session, jsonl(*KEPT))
     other = here.about(build.session_id(2), "/srv/demo/locked")
     write_live(other.profile, other.cwd, other.session, jsonl(*talk("ab", session=other.session)))
-    (here.profile / "projects" / "-to-root").symlink_to("/root/nowhere/at/all")
+    (tmp_path / "not theirs").mkdir(mode=0o700)
+    (here.profile / "projects" / "-to-another").symlink_to(tmp_path / "not theirs" / "nowhere" / "at-all")
     companion(here)
     locked = here.companion / "locked"
     locked.mkdir()
