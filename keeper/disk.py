@@ -39,22 +39,26 @@ def step(call: str, *paths: Name) -> None:
         hook(call, paths)
 
 
+@contextmanager
+def _change(call: str, doing: str, *paths: Name) -> Iterator[None]:
+    """Pass the seam, then tell what the system says of the last path as one of ours."""
+    try:
+        step(call, *paths)
+        yield
+    except OSError as error:
+        raise_failure(error, paths[-1], doing)
+
+
 def link(source: Name, name: Name) -> None:
     """A second name for the file `source`; `name` must be free (FileExistsError). Raises NoLinks, DiskError."""
-    try:
-        step("link", source, name)
+    with _change("link", "link", source, name):
         os.link(source, name, follow_symlinks=False)
-    except OSError as error:
-        raise_failure(error, name, "link")
 
 
 def replace(source: Name, name: Name) -> None:
     """`source` takes the place of `name` in one step; what stood there loses this name."""
-    try:
-        step("replace", source, name)
+    with _change("replace", "replace", source, name):
         os.rename(source, name)
-    except OSError as error:
-        raise_failure(error, name, "replace")
 
 
 def _rename2(source: Name, name: Name, flags: int, doing: str) -> None:
@@ -99,12 +103,9 @@ def unlink(name: Name) -> None:
 
 def make_dir(name: Name, mode: int = 0o700) -> None:
     """A folder of exactly that mode, whatever the umask (KEEP-16); FileNotFoundError where its parent is gone."""
-    try:
-        step("mkdir", name)
+    with _change("mkdir", "make the folder", name):
         os.mkdir(name, mode)
         os.chmod(name, mode)
-    except OSError as error:
-        raise_failure(error, name, "make the folder")
 
 
 def ensure_dir(name: Name, mode: int = 0o700) -> None:
@@ -137,11 +138,8 @@ def make_shared_dir(name: Name) -> None:
 
 def set_mode(name: Name, mode: int) -> None:
     """The file or folder has exactly that mode."""
-    try:
-        step("chmod", name)
+    with _change("chmod", "set the mode of", name):
         os.chmod(name, mode)
-    except OSError as error:
-        raise_failure(error, name, "set the mode of")
 
 
 def remove_dir(name: Name) -> None:
@@ -221,17 +219,18 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
+def _create(name: Name) -> int:
+    with _change("create", "create", name):
+        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
 def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync: bool = True) -> None:
     """A new file of these bytes, on the disk when this returns; `name` must be free.
 
     `like` is a descriptor whose owner, mode, ACL and other extended attributes it takes; without it 0600.
     What was begun and failed is removed again.
     """
-    try:
-        step("create", name)
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        raise_failure(error, name, "create")
+    fd = _create(name)
     try:
         for part in parts:
             step("write", name)
@@ -252,15 +251,21 @@ def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync:
 
 def make_file(name: Name) -> None:
     """An empty file of mode 0600, whatever the umask, for another to write into; one that is there is left alone."""
-    try:
-        step("create", name)
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise_failure(error, name, "create")
-    os.fchmod(fd, 0o600)
-    os.close(fd)
+    with suppress(FileExistsError):
+        fd = _create(name)
+        os.fchmod(fd, 0o600)
+        os.close(fd)
+
+
+def cut(name: Name, size: int) -> None:
+    """A file of the vault ends at `size`, durable: what a killed run had begun behind it goes. Never a live file."""
+    with _change("cut", "cut", name):
+        fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.ftruncate(fd, size)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
 def drop(name: Name) -> None:
@@ -316,6 +321,8 @@ def append(name: Name, data: bytes, make: bool = False, sync: bool = True) -> No
         raise_failure(error, name, "append to")
     try:
         size = os.fstat(fd).st_size
+        if make and not size:
+            os.fchmod(fd, 0o600)  # whatever the umask
         try:
             write_all(fd, data)
             if sync:
@@ -332,44 +339,38 @@ def append(name: Name, data: bytes, make: bool = False, sync: bool = True) -> No
 
 def touch(name: Name, time_ns: int) -> None:
     """The file's (or folder's) times are `time_ns`; a symbolic link is not followed."""
-    try:
-        step("touch", name)
+    with _change("touch", "set the times of", name):
         os.utime(name, ns=(time_ns, time_ns), follow_symlinks=False)
-    except OSError as error:
-        raise_failure(error, name, "set the times of")
 
 
 def sync_file(name: Name) -> None:
     """All that was written to the file, by anyone, is on the disk; of a folder, its names."""
-    try:
-        step("sync", name)
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-    except OSError as error:
-        raise_failure(error, name, "sync")
+    _barrier(name, os.fsync)
 
 
 def sync_dir(name: Name) -> None:
     """The names in the folder are on the disk."""
-    sync_file(name)
+    _barrier(name, os.fsync)
 
 
 def sync_volume(name: Name) -> None:
     """Everything on the volume of `name` is on the disk: one barrier for many chats, cheaper than one each."""
-    try:
-        step("sync", name)
+    _barrier(name, _syncfs)
+
+
+def _barrier(name: Name, sync: Callable[[int], object]) -> None:
+    with _change("sync", "sync", name):
         fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if _libc.syncfs(fd) != 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), str(name))
+            sync(fd)
         finally:
             os.close(fd)
-    except OSError as error:
-        raise_failure(error, name, "sync")
+
+
+def _syncfs(fd: int) -> None:
+    if _libc.syncfs(fd) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
 
 
 @contextmanager

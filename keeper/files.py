@@ -14,12 +14,15 @@ import fcntl
 import os
 import stat
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from keeper.errors import DiskError, KeeperError, NoExchange, NoLinks
 
 Name = str | Path
+COPY_TRIES = 5
+"""A file that grows under every copy is taken as it was in the last one; the next keep takes the rest."""
 
 CURES = {
     errno.ENOSPC: "free some space on that volume, then run it again",
@@ -146,6 +149,15 @@ def read(name: Name) -> bytes:
         os.close(fd)
 
 
+def regular(path: Name) -> os.stat_result | None:
+    """The regular file's stat, None where there is none (a link, a FIFO, a device is none: KEEP-9)."""
+    try:
+        seen = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return seen if stat.S_ISREG(seen.st_mode) else None
+
+
 def size_of(name: Name) -> int:
     """The file's size in bytes; FileNotFoundError where there is none."""
     return os.lstat(name).st_size
@@ -160,3 +172,49 @@ def born(name: Name, fd: int) -> float:
         if mask & _STATX_BTIME:
             return float(seconds) + float(nanoseconds) / 1e9
     return os.fstat(fd).st_mtime
+
+
+def instant(path: str) -> tuple[bytes, int]:
+    """The file's bytes at one instant, and its time: read again while it changes under the reading."""
+    fd = open_read(path)
+    try:
+        for _ in range(COPY_TRIES):
+            before = os.fstat(fd)
+            data = read_at(fd, 0, path)
+            after = os.fstat(fd)
+            if len(data) == before.st_size == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
+                break
+        return data, before.st_mtime_ns
+    finally:
+        os.close(fd)
+
+
+def walk(path: str, label: str, errors: list[KeeperError]) -> Iterator[tuple[str, str]]:
+    """The regular files at or below `path`, each with its label; no link is followed, `.keeper-*` names are ours. A
+    folder that cannot be read is told in `errors`, and stops no other."""
+    if regular(path) is not None:
+        yield path, label
+        return
+    below = [""]
+    while below:
+        rest = below.pop()
+        try:
+            fd = os.open(path + rest, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                continue
+            errors.append(failure(error, path + rest, "read"))
+            continue
+        try:
+            with os.scandir(fd) as entries:
+                found = sorted(
+                    (e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in entries
+                )  # fmt: skip
+        finally:
+            os.close(fd)
+        below += [f"{rest}/{name}" for name, is_folder, _ in reversed(found) if is_folder]
+        for name, _, is_file in found:
+            if is_file and not name.startswith(".keeper-"):
+                yield f"{path}{rest}/{name}", f"{label}{rest}/{name}"

@@ -85,6 +85,7 @@ class World:
             keeper = Keeper(vault, time.time())
             answers = keeper.profile(self.profile)
             keeper.finish()
+            keeper.seal()
             return {answer.session: answer for answer in answers}
         finally:
             vault.index.close()

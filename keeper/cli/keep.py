@@ -11,8 +11,9 @@ import click
 from keeper import claude
 from keeper.cli import out
 from keeper.errors import KeeperError, Usage
-from keeper.transcripts.keep import Keeper, Options, keep_session, profiles_of
+from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.ledger import Kept
+from keeper.transcripts.places import profiles_of
 from keeper.transcripts.vault import Vault
 
 
@@ -22,11 +23,14 @@ from keeper.transcripts.vault import Vault
 @click.option("--adopt", is_flag=True, help="Keep again what was forgotten.")
 @click.option("--tag", "tags", multiple=True, help="Tag the chat (for a host's rules).")
 @click.option("--chat", help="Name the chat (for a host that has its own ids).")
+@click.option("--no-seal", is_flag=True, help="Of all sessions: link only, and leave the sealing to the next keep.")
 @out.json_option
 def keep(
-    what: tuple[str, ...], profile: Path | None, adopt: bool, tags: tuple[str, ...], chat: str | None, as_json: bool
-) -> int:
-    """Keep sessions: by id, by a transcript's path, or all of every known profile.
+    what: tuple[str, ...], profile: Path | None, adopt: bool, tags: tuple[str, ...], chat: str | None, no_seal: bool,
+    as_json: bool,
+) -> int:  # fmt: skip
+    """Keep sessions: by id, by a transcript's path, or all of every known profile. A session is answered once it is
+    sealed; all of a profile once they are linked and durable, and sealed after that.
 
     Example: keeper keep 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10
     """
@@ -37,52 +41,74 @@ def keep(
     if profile is not None and not (profile / "projects").is_dir():
         raise Usage(f"{profile} is no profile: it has no folder `projects`", "name a Claude configuration directory")
     vault = out.open_vault(make=True)
+    run = _Run(vault, options, seal=not no_seal)
     if what:
-        answers = [answer for item in what for answer in _safely(vault, item, options, profile, len(what) == 1)]
+        answers = [answer for item in what for answer in run.safely(item, profile, len(what) == 1)]
     else:
-        answers = _all(vault, [profile] if profile else profiles_of(vault), options)
+        answers = run.all([profile] if profile else profiles_of(vault))
     out.notes(vault)
     if as_json:
         out.say_json({"kept": [asdict(answer) for answer in answers]})
     else:
         _say(answers)
+    run.seal()
     return _code(answers)
 
 
-def _safely(vault: Vault, item: str, options: Options, profile: Path | None, alone: bool) -> list[Kept]:
-    """One of several that fails is told in its answer, and stops no other."""
-    try:
-        return _named(vault, item, options, profile)
-    except KeeperError as error:
-        if alone:
-            raise
-        return [Kept(item, "", error=error.message, cure=error.cure, exit_code=error.exit_code)]
+class _Run:
+    """One call of the command: the passes that it made are sealed after they were answered."""
 
+    def __init__(self, vault: Vault, options: Options, seal: bool) -> None:
+        self.vault = vault
+        self.options = options
+        self.wanted = seal
+        self.passes: list[Keeper] = []
 
-def _named(vault: Vault, item: str, options: Options, profile: Path | None) -> list[Kept]:
-    """One word of the call: a session id, a transcript, or a profile's folder."""
-    if claude.is_session(item):
-        return keep_session(vault, item, out.now(), options, profile)
-    path = Path(item).absolute()
-    if path.suffix == ".jsonl" and claude.is_session(path.stem):
-        own = claude.profile_of(path)
-        if own is None:
-            raise Usage(f"{path} lies in no profile", "a transcript is <profile>/projects/<project>/<session>.jsonl")
-        return keep_session(vault, path.stem, out.now(), options, own)
-    if (path / "projects").is_dir():
-        return _all(vault, [claude.effective(path)], options)
-    claude.check_session(item)
-    return []
+    def safely(self, item: str, profile: Path | None, alone: bool) -> list[Kept]:
+        """One of several that fails is told in its answer, and stops no other."""
+        try:
+            return self.named(item, profile)
+        except KeeperError as error:
+            if alone:
+                raise
+            return [Kept(item, "", error=error.message, cure=error.cure, exit_code=error.exit_code)]
 
+    def named(self, item: str, profile: Path | None) -> list[Kept]:
+        """One word of the call: a session id, a transcript, or a profile's folder."""
+        if claude.is_session(item):
+            return keep_session(self.vault, item, out.now(), self.options, profile)
+        path = Path(item).absolute()
+        if path.suffix == ".jsonl" and claude.is_session(path.stem):
+            own = claude.profile_of(path)
+            if own is None:
+                raise Usage(
+                    f"{path} lies in no profile", "a transcript is <profile>/projects/<project>/<session>.jsonl"
+                )
+            return keep_session(self.vault, path.stem, out.now(), self.options, own)
+        if (path / "projects").is_dir():
+            return self.all([claude.effective(path)])
+        claude.check_session(item)
+        return []
 
-def _all(vault: Vault, profiles: list[Path], options: Options) -> list[Kept]:
-    keeper = Keeper(vault, out.now(), replace(options, chat=None))
-    answers = []
-    with out.progress("keeping") as progress:
-        for profile in profiles:
-            answers += keeper.profile(profile, progress)
-        keeper.finish()
-    return answers
+    def all(self, profiles: list[Path]) -> list[Kept]:
+        """Every session of these profiles."""
+        keeper = Keeper(self.vault, out.now(), replace(self.options, chat=None))
+        self.passes.append(keeper)
+        answers = []
+        with out.progress("keeping") as progress:
+            for profile in profiles:
+                answers += keeper.profile(profile, progress)
+            keeper.finish()
+        return answers
+
+    def seal(self) -> None:
+        """What the passes kept is sealed; a chat that could not be is told, and is the next keep's."""
+        before = len(self.vault.notes)
+        for keeper in self.passes if self.wanted else ():
+            with out.progress("sealing") as progress:
+                keeper.seal(progress)
+        for note in self.vault.notes[before:]:
+            out.warn(note)
 
 
 def _say(answers: list[Kept]) -> None:

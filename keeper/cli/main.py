@@ -18,6 +18,7 @@ from keeper.errors import KeeperError
 COMMANDS = {
     "keep": "keep",
     "restore": "restore",
+    "accept": "accept",
     "list": "show",
     "show": "show",
     "export": "show",

@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import click
 import orjson
 
 from keeper import settings
-from keeper.errors import KeeperError
+from keeper.errors import KeeperError, Usage
 from keeper.transcripts.vault import Vault
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -33,6 +34,17 @@ def open_vault(make: bool = False) -> Vault:
 def now() -> float:
     """The clock, read at the door and handed down."""
     return time.time()
+
+
+def time_ns(text: str) -> int:
+    """A time that a person gives: ISO (local where no zone is said), or how long ago: 90m, 2h, 3d. In ns."""
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])
+    if unit and text[:-1].isdecimal():
+        return time.time_ns() - int(text[:-1]) * unit * 10**9
+    try:
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e9)
+    except (ValueError, OverflowError) as error:
+        raise Usage(f"{text} is no time", "say it as 2026-11-30T14:00, or as 90m, 2h, 3d (ago)") from error
 
 
 def say_json(answer: dict[str, Any]) -> None:

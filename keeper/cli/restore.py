@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 import uuid
 from dataclasses import asdict, replace
@@ -28,12 +29,16 @@ SLOW = 1000
 @click.option("--profile", type=click.Path(file_okay=False, path_type=Path), help="Only this profile's chat.")
 @click.option("--full", is_flag=True, help="Fold in what the live file lost, whatever the verdict.")
 @click.option("--through", metavar="RECORD", help="Up to this record, under a new id.")
+@click.option("--branch", metavar="LEAF", help="The branch that this record is on, to its end, under a new id.")
+@click.option("--at", "at", metavar="TIME", help="As it was sealed then (ISO, or 90m, 2h, 3d ago), under a new id.")
+@click.option("--in-place", is_flag=True, help="With --at: under its own id, live and kept.")
 @click.option("--repaired", is_flag=True, help="A copy that every CLI resumes, under a new id.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 @out.json_option
 def restore(
     sessions: tuple[str, ...], everything: bool, cwd: Path | None, profile: Path | None, full: bool,
-    through: str | None, repaired: bool, dry_run: bool, as_json: bool,
+    through: str | None, branch: str | None, at: str | None, in_place: bool, repaired: bool, dry_run: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Put a session back, whole, so that `claude --resume` reads all of it.
 
@@ -41,18 +46,24 @@ def restore(
     """
     if everything == bool(sessions):
         raise Usage("name a session, or say --all", "`keeper list` shows what is kept")
-    if through and repaired:
-        raise Usage("--through and --repaired are two copies", "make one, then the other")
-    if (through or repaired) and len(sessions) != 1:
-        raise Usage("--through and --repaired go with one session", "name the session")
+    copies = {"--through": through, "--branch": branch, "--at": at, "--repaired": repaired}
+    asked = [name for name, value in copies.items() if value]
+    if len(asked) > 1:
+        raise Usage(f"{' and '.join(asked)} are two copies", "make one, then the other")
+    if asked and len(sessions) != 1:
+        raise Usage(f"{asked[0]} goes with one session", "name the session")
+    if in_place and not at:
+        raise Usage("--in-place goes with --at", "say --at TIME")
     vault = out.open_vault()
     whose = claude.effective(profile) if profile else None
     want = Want(whose, str(cwd.absolute()) if cwd else None, full, dry_run, installed_version)
     if everything:
         return _all(vault, want, as_json)
     restorer = Restorer(vault, time.time_ns(), want)
-    if through or repaired:
-        return _copy(restorer, sessions[0], through, dry_run, as_json)
+    if at and in_place:
+        return _put(restorer, sessions[0], out.time_ns(at), dry_run, as_json)
+    if asked:
+        return _copy(restorer, sessions[0], asked[0], through or branch or at or "", dry_run, as_json)
     answers = [_one(restorer, session, alone=len(sessions) == 1) for session in sessions]
     out.notes(vault)
     if as_json:
@@ -60,6 +71,7 @@ def restore(
     else:
         for answer in answers:
             _say(answer)
+            _offer(restorer, answer)
     if len(answers) == 1:
         return answers[0].exit_code
     return 3 if any(answer.error for answer in answers) else 0
@@ -110,10 +122,16 @@ def _all(vault: Vault, want: Want, as_json: bool) -> int:
     return 3 if failed else 0
 
 
-def _copy(restorer: Restorer, session: str, record: str | None, dry_run: bool, as_json: bool) -> int:
-    from keeper.transcripts.branch import write_copy
+def _copy(restorer: Restorer, session: str, kind: str, what: str, dry_run: bool, as_json: bool) -> int:
+    from keeper.transcripts import branch
 
-    made = write_copy(restorer, session, str(uuid.uuid4()), record, dry_run)
+    recipe = {
+        "--through": lambda: branch.up_to(session, what),
+        "--branch": lambda: branch.branch_of(session, what),
+        "--at": lambda: branch.as_of(session, out.time_ns(what)),
+        "--repaired": lambda: branch.mended(session),
+    }[kind]()
+    made = branch.write_copy(restorer, session, str(uuid.uuid4()), recipe, dry_run)
     if as_json:
         out.say_json(asdict(made))
         return 0
@@ -122,3 +140,27 @@ def _copy(restorer: Restorer, session: str, record: str | None, dry_run: bool, a
     out.say(f"{made.session}  a copy of {session}: {made.records} records")
     out.say(f"  resume with: {made.resume}")
     return 0
+
+
+def _put(restorer: Restorer, session: str, time_ns: int, dry_run: bool, as_json: bool) -> int:
+    """The session as it was sealed once, under its own id; what it is now stays in the seal."""
+    from keeper.cli.accept import say
+    from keeper.transcripts import accept, branch, places
+
+    claude.check_session(session)
+    place = places.find(restorer.vault, session, restorer.want.profile)[0]
+    content = branch.sealed_at(place.chat, session, time_ns)
+    if dry_run:
+        records = content.count(b"\n")
+        out.say_json({"session": session, "records": records}) if as_json else out.say(f"{session}  {records} records")
+        return 0
+    restorer.session(session)  # what is live is kept and sealed first
+    return say(accept.put(restorer.vault, session, content, restorer.now_ns, restorer.want.profile), as_json)
+
+
+def _offer(restorer: Restorer, answer: Restored) -> None:
+    """On a terminal the branch that a resume will not read is offered at once (RESTORE-14)."""
+    if not answer.branch or restorer.want.dry_run or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    if click.confirm("Make that branch a session of its own now?", default=False):
+        _copy(restorer, answer.session, "--branch", answer.branch, dry_run=False, as_json=False)

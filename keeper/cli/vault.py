@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +13,9 @@ from keeper import claude
 from keeper.cli import out
 from keeper.errors import KeeperError, NotKept, Partial, Usage
 from keeper.transcripts.forget import forget as forget_chat
+from keeper.transcripts.keep import Options
 from keeper.transcripts.vault import Vault
+from keeper.transcripts.verify import slice_of
 from keeper.transcripts.verify import verify as look_through
 
 
@@ -48,17 +52,24 @@ def forget(names: tuple[str, ...], profile: Path | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("chats", nargs=-1, metavar="[CHAT]...")
+@click.argument("chats", nargs=-1, metavar="[SESSION|CHAT]...")
+@click.option("--slice", "days", type=click.IntRange(1), help="Only today's part, where all come round in DAYS days.")
+@click.option("--repair", is_flag=True, help="Build what is damaged again: a kept file from its seal, or the reverse.")
 @out.json_option
-def verify(chats: tuple[str, ...], as_json: bool) -> int:
-    """Look through the kept chats; exits 7 where something is not whole.
+def verify(chats: tuple[str, ...], days: int | None, repair: bool, as_json: bool) -> int:
+    """Prove the kept files against their seals; exits 7 where something is not whole.
 
-    Example: keeper verify
+    Example: keeper verify --slice 30
     """
     vault = out.open_vault()
-    names = [chat for name in chats for chat in _chats(vault, name)] if chats else None
+    names = [chat for name in chats for chat in _chats(vault, name)] if chats else vault.chat_names()
+    if days is not None:
+        names = slice_of(names, days, out.now())
     with out.progress("verifying") as progress:
         found = look_through(vault, names, progress)
+    if repair and found.faults:
+        _repair(vault, list(dict.fromkeys(fault.chat for fault in found.faults)), as_json)
+        found = look_through(vault, names)
     if as_json:
         out.say_json(
             {
@@ -76,6 +87,22 @@ def verify(chats: tuple[str, ...], as_json: bool) -> int:
             out.say(f"note: {note.chat} {note.file} {note.record}: {note.kind}")
         out.say(f"{found.chats} chats, {found.records} records: {len(found.faults)} faults, {len(found.notes)} notes")
     return 7 if found.faults else 0
+
+
+def _repair(vault: Vault, names: list[str], quiet: bool) -> None:
+    from keeper.transcripts.audit import repair
+    from keeper.transcripts.keep import keep_session
+
+    for name in names:
+        if not os.path.isdir(vault.chat(name).path):
+            continue  # its folder is gone: what can be done about that another fault's words say
+        repair(vault, name, out.now())
+        facts = vault.facts(vault.chat(name))
+        for session in facts.sessions if facts else ():
+            with suppress(NotKept):  # a swept one has no more to give
+                keep_session(vault, session, out.now(), Options(chat=name), Path(facts.profile) if facts else None)
+        if not quiet:
+            out.say(f"{name}: built again")
 
 
 def _chats(vault: Vault, name: str) -> list[str]:

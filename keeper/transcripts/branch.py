@@ -7,14 +7,17 @@ its own chat with its lineage, and that what could not be read is set aside ther
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import Refused
-from keeper.transcripts.chat import Facts, SessionFacts
-from keeper.transcripts.copies import repaired, through
+from keeper.errors import NotKept, Refused, VaultDamaged
+from keeper.transcripts import seal
+from keeper.transcripts.chat import Chat, Facts, SessionFacts
+from keeper.transcripts.copies import Copy, leaf_below, repaired, through, whole
 from keeper.transcripts.held import Site, beside_name, note, unnote
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.restore import Restorer, resume_line
@@ -36,16 +39,59 @@ class Made:
     deeds: tuple[str, ...]
 
 
-def write_copy(restorer: Restorer, session: str, copy: str, record: str | None, dry_run: bool = False) -> Made:
-    """A copy up to `record`, or, where that is None, a repaired one; a dry run says what it would be.
+Recipe = Callable[[Chat, bytes, str], Copy]
+"""How a copy is made: from the chat that keeps the session, its kept bytes, and the copy's id."""
 
-    Raises NotKept, Refused, DiskError.
-    """
+
+def up_to(session: str, record: str) -> Recipe:
+    """The conversation up to a record."""
+    return lambda chat, data, copy: through(data, record, session, copy)
+
+
+def branch_of(session: str, record: str) -> Recipe:
+    """The branch that the record is on, to its newest record."""
+    return lambda chat, data, copy: through(data, leaf_below(data, record, session), session, copy)
+
+
+def mended(session: str) -> Recipe:
+    """All that reads of it, such that every CLI resumes it."""
+    return lambda chat, data, copy: repaired(data, session, copy)
+
+
+def as_of(session: str, time_ns: int) -> Recipe:
+    """The conversation as it was sealed at that time."""
+    return lambda chat, data, copy: whole(
+        sealed_at(chat, session, time_ns), session, copy, f"as sealed at {_when(time_ns)}"
+    )
+
+
+def sealed_at(chat: Chat, session: str, time_ns: int) -> bytes:
+    """The bytes of a session as they were sealed at that time. Raises NotKept, and VaultDamaged where they do not
+    prove out."""
+    path = chat.seal(f"{session}.jsonl")
+    sealed = seal.read(path, until_ns=time_ns)
+    if sealed.holes is not None or (sealed.last is None and sealed.bad and not sealed.torn):
+        raise VaultDamaged(
+            f"the seal {path} does not prove out for that time", f"`keeper verify {session}` says what is whole"
+        )
+    if not sealed.content:
+        first = seal.first_time(path)
+        since = f"its seal begins at {_when(first)}" if first else "it is not sealed yet: `keeper keep` seals it"
+        raise NotKept(f"nothing of session {session} was sealed by {_when(time_ns)}", since)
+    return bytes(sealed.content)
+
+
+def _when(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="seconds")
+
+
+def write_copy(restorer: Restorer, session: str, copy: str, recipe: Recipe, dry_run: bool = False) -> Made:
+    """A copy under the id `copy`; a dry run says what it would be. Raises NotKept, Refused, DiskError."""
     claude.check_session(copy)
     source = restorer.session(session)
     vault = restorer.vault
     data = files.read(vault.chat(source.chat).kept(session))
-    made = repaired(data, session, copy) if record is None else through(data, record, session, copy)
+    made = recipe(vault.chat(source.chat), data, copy)
     live = f"{os.path.dirname(source.live)}/{copy}.jsonl"
     resume = resume_line(vault.settings, copy, source.cwd, Path(source.profile))
     records = made.data.count(b"\n")

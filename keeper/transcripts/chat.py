@@ -17,7 +17,8 @@ from keeper.transcripts.held import label_name
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
     """What a chat's `chat.json` tells of one of its sessions. `born` is unix seconds of its first file,
-    `gaps` the parents that its records name and no file holds."""
+    `gaps` the parents that its records name and no file holds; `damaged` is when records were last found cut from the
+    live file in place (0: never), `lost` how many that were."""
 
     project: str
     cwd: str
@@ -28,6 +29,8 @@ class SessionFacts:
     cleared_from: str | None = None
     continues: str | None = None
     gaps: tuple[str, ...] = ()
+    damaged: float = 0.0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,20 @@ class Chat:
     def swap(self) -> str:
         """Inodes that are looked at or in flight; every one has a name here until its lines are safe."""
         return f"{self.path}/swap"
+
+    @property
+    def seals(self) -> str:
+        """The sealed copies."""
+        return f"{self.path}/seal"
+
+    def seal(self, label: str) -> str:
+        """The seal of the transcript that is kept under this label."""
+        return f"{self.seals}/{label_name(label)}.seal"
+
+    @property
+    def versions(self) -> str:
+        """The seal of all other kept files."""
+        return f"{self.seals}/files.seal"
 
     @property
     def aside(self) -> str:

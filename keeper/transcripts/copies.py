@@ -1,4 +1,4 @@
-"""Copies: a conversation under a new session id: up to a record, or repaired; the original stays as it is.
+"""Copies: a conversation under a new session id: up to a record, as it once was, or repaired; the original stays.
 
 It promises that every record of the copy carries the new id, at the place where the old one stood and nowhere else,
 so that neither Claude nor keeper takes the copy for a continuation of the original (FIT-6). It refuses to write over
@@ -47,6 +47,31 @@ def through(data: bytes, record: str, session: str, copy: str) -> Copy:
     deeds = [f"{len(taken)} of {len(lines)} records, up to {record}"]
     deeds += [f"record {uuid}: its parent is missing, tied to {parent or 'nothing'}" for uuid, parent in ties.items()]
     return Copy(_joined(taken), tuple(deeds))
+
+
+def whole(data: bytes, session: str, copy: str, deed: str) -> Copy:
+    """All of it as it is, under the new id."""
+    lines = split(data).lines
+    taken = [line if (one := read(line)) is None else renamed(line, one, session, copy) for line in lines]
+    return Copy(_joined(taken), (f"{len(taken)} records, {deed}",))
+
+
+def leaf_below(data: bytes, record: str, session: str) -> str:
+    """The newest record of the main chain that hangs, over however many, on `record`: itself where none does.
+
+    Raises NotKept where no record has that uuid.
+    """
+    below = set()
+    leaf = ""
+    for one in map(read, split(data).lines):
+        if one is None or one.uuid is None or one.sidechain:
+            continue
+        if one.uuid == record or one.parent in below:
+            below.add(one.uuid)
+            leaf = one.uuid
+    if not leaf:
+        raise NotKept(f"session {session} has no record {record}", "`keeper show --json` lists the records")
+    return leaf
 
 
 def _end_of_run(records: list[Record | None], record: str) -> int:

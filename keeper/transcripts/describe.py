@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from keeper import claude, files
+from keeper.files import regular
 from keeper.transcripts.index import Row
-from keeper.transcripts.look import regular
 from keeper.transcripts.records import Record, is_prompt, read, split
 from keeper.transcripts.vault import Vault
 

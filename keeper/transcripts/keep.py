@@ -18,6 +18,7 @@ from blake3 import blake3
 from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import ChatGone, DiskError, KeeperError, Locked, NotKept
+from keeper.files import regular
 from keeper.transcripts import pair
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.forget import finish_forgets
@@ -25,8 +26,10 @@ from keeper.transcripts.head import Head, cwd_of, read_head, session_named
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.ledger import Kept, failure_of, row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
-from keeper.transcripts.look import Outcome, regular
+from keeper.transcripts.look import Outcome
 from keeper.transcripts.mirror import Mirror, parts
+from keeper.transcripts.places import profiles_of
+from keeper.transcripts.sealer import Behind, seal_behind
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
@@ -37,11 +40,12 @@ made so each by itself, since the barrier waits for everybody's."""
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the caller may ask of a keep: lift a tombstone, name the chat, tag it."""
+    """What the caller may ask of a keep: lift a tombstone, name the chat, tag it, read all that was sealed."""
 
     adopt: bool = False
     chat: str | None = None
     tags: tuple[str, ...] = ()
+    thorough: bool = False
 
 
 class Keeper:
@@ -58,6 +62,7 @@ class Keeper:
         self.all_known = False
         self.dirty: dict[str, None] = {}
         self.family = Family(vault)
+        self.behind: Behind = {}
 
     # ------------------------------------------------------------------ many, one
 
@@ -193,7 +198,7 @@ class Keeper:
     ) -> Kept | None:
         session = footprint.session
         facts = self._open_chat(chat, str(profile), row)
-        mirror = Mirror(self.vault, chat, self.now)
+        mirror = Mirror(self.vault, chat, self.now, later=self.all_known, thorough=self.options.thorough)
         outcome = self._transcripts(mirror, footprint, row)
         if outcome.verdict is Verdict.ABSENT and regular(chat.kept(session)) is None:
             if not os.listdir(chat.path):
@@ -208,11 +213,19 @@ class Keeper:
         mirror.absorb_rest()
         self.dirty.update(dict.fromkeys(mirror.dirty))
         told = self._tell(profile, footprint, chat, facts, head, outcome, row)
+        self._seal(mirror, f"{session}.jsonl", outcome)
         return Kept(
             session, str(profile), chat.name, told.project, told.cwd, str(outcome.verdict), outcome.action,
-            outcome.mode, outcome.added, mirror.changed, outcome.lacks, outcome.waiting + mirror.waiting,
-            outcome.variants, outcome.gaps, warnings(footprint, outcome), *failure_of(mirror.errors),
+            outcome.mode, outcome.added, mirror.changed, outcome.lacks, outcome.branch,
+            outcome.waiting + mirror.waiting, outcome.variants, outcome.gaps, warnings(footprint, outcome, mirror.rebuilt), *failure_of(mirror.errors),
         )  # fmt: skip
+
+    def _seal(self, mirror: Mirror, label: str, outcome: Outcome) -> None:
+        """What this keep covers is sealed before it is answered; a pass over a profile answers first (`seal`)."""
+        mirror.seals.transcript(label, outcome.rewrote)
+        mirror.seals.flush()
+        if mirror.seals.behind:
+            self.behind[mirror.chat.name] = mirror.seals.behind
 
     def _open_chat(self, chat: Chat, profile: str, row: Row | None) -> Facts:
         if os.path.isdir(chat.path):
@@ -259,7 +272,12 @@ class Keeper:
         added = sum(outcome.added for outcome in outcomes)
         action = "split" if any(outcome.action != "none" for outcome in outcomes) else "none"
         last = outcomes[-1]
-        return replace(last, verdict=Verdict.DOUBLED, action=action, added=added, mode="split", inode=0)
+        lost = max(outcome.lost for outcome in outcomes)
+        damaged = any(outcome.damaged for outcome in outcomes)
+        return replace(
+            last, verdict=Verdict.DOUBLED, action=action, added=added, mode="split", inode=0, tail=False,
+            damaged=damaged, lost=lost,
+        )  # fmt: skip
 
     # ------------------------------------------------------------------ what is told of it
 
@@ -279,7 +297,7 @@ class Keeper:
             )  # fmt: skip
             self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         else:
-            told = told_after(told, outcome, live.parent.name if live else told.project)
+            told = told_after(told, outcome, live.parent.name if live else told.project, self.now)
         before = facts.sessions.get(session)
         moved = before is None or before.project != told.project
         if live is not None and moved and told.project not in claude.folder_names(told.cwd):
@@ -300,6 +318,11 @@ class Keeper:
         return told
 
     # ------------------------------------------------------------------ durable, then told
+
+    def seal(self, progress: Callable[[int, int], None] | None = None) -> None:
+        """Seal what the pass has kept; after `finish`, since a seal takes longer than a link."""
+        behind, self.behind = self.behind, {}
+        seal_behind(self.vault, behind, self.now, progress)
 
     def finish(self) -> None:
         """Make durable what this run covers, then write the rows: the folder is durable before the row."""
@@ -349,13 +372,6 @@ class Keeper:
 def _marked(name: str, profile: str) -> str:
     """A chat's name with its profile's mark: another profile has a chat of the plain one."""
     return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
-
-
-def profiles_of(vault: Vault) -> list[Path]:
-    """Every profile that is known: from the settings, from the chats kept so far, from a Claude that runs (KEEP-13)."""
-    named = [Path(row.profile) for row in vault.rows()]
-    found = dict.fromkeys([*vault.settings.profiles, *named, *claude.running_profiles()])
-    return [profile for profile in found if profile.is_dir()]
 
 
 def keep_session(

@@ -33,6 +33,7 @@ class Kept:
     added: int = 0
     files: int = 0
     lacks: int = 0
+    branch: str = ""
     waiting: int = 0
     variants: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
@@ -50,8 +51,11 @@ def failure_of(errors: Sequence[KeeperError]) -> tuple[str | None, str | None, i
     return errors[0].message + more, errors[0].cure, Partial.exit_code
 
 
-def told_after(told: SessionFacts, outcome: Outcome, project: str) -> SessionFacts:
-    """A session's facts after a keep: where it lives now, in which mode it is kept, which gaps its folds met."""
+def told_after(told: SessionFacts, outcome: Outcome, project: str, now: float) -> SessionFacts:
+    """A session's facts after a keep: where it lives now, in which mode it is kept, which gaps its folds met, when
+    records were cut from it in place."""
+    if outcome.damaged:
+        told = replace(told, damaged=round(now, 3), lost=outcome.lost)
     if outcome.verdict is Verdict.ABSENT:
         return told
     unread = outcome.verdict in (Verdict.EMPTY, Verdict.WAITING)
@@ -63,9 +67,12 @@ def row_after(row: Row | None, new: Row, outcome: Outcome, kept: os.stat_result 
     """A session's row after a keep: its state, and (modes copy and split) what the next keep need not read."""
     state = row.state if row else ""
     whole = outcome.action in ("linked", "relinked", "folded", "copied")
-    if whole or (outcome.verdict is Verdict.SAME and outcome.mode == "link"):
+    whole = whole or (outcome.damaged and outcome.verdict is Verdict.ABSENT)
+    if whole or (outcome.verdict is Verdict.SAME and outcome.mode != "split"):
         state = ""
-    elif outcome.verdict not in (Verdict.ABSENT, Verdict.SAME):
+    elif outcome.damaged or state == Verdict.DAMAGED:
+        state = str(Verdict.DAMAGED)  # until a restore folds it back, or `keeper accept` takes what is left
+    elif outcome.verdict not in (Verdict.ABSENT, Verdict.SAME, Verdict.TOMBSTONED):
         state = str(outcome.verdict)
     seen = (0, 0, 0)
     if outcome.inode and kept is not None and kept.st_ino != outcome.inode:
@@ -74,9 +81,17 @@ def row_after(row: Row | None, new: Row, outcome: Outcome, kept: os.stat_result 
     return replace(new, state=state, since=since, live_inode=seen[0], live_size=seen[1], kept_size=seen[2])
 
 
-def warnings(footprint: Footprint, outcome: Outcome) -> tuple[str, ...]:
-    """What a person should know of a keep, one line each."""
+def warnings(footprint: Footprint, outcome: Outcome, rebuilt: Sequence[str] = ()) -> tuple[str, ...]:
+    """What a person should know of a keep, one line each. `rebuilt`: other files that had been cut short in place."""
     found = []
+    if outcome.damaged:
+        session = footprint.session
+        then = "they were folded back" if outcome.action in ("folded", "absorbed") else (
+            f"`keeper restore {session}` folds them back, `keeper accept {session}` makes what is left the truth"
+        )  # fmt: skip
+        found.append(f"{outcome.lost} records were cut or rewritten in place, and are kept from the seal: {then}")
+    for label in rebuilt:
+        found.append(f"{label} was cut short in place: kept has it from the seal, to come back when live's is gone")
     if outcome.verdict is Verdict.DOUBLED:
         names = ", ".join(path.parent.name for path in footprint.transcripts)
         found.append(f"two live files of one session ({names}): both are kept, neither was touched")

@@ -9,12 +9,12 @@ file that is not ours (SWAP-7).
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from keeper import disk, files
 from keeper.errors import KeeperError, NoLinks
+from keeper.files import regular
 from keeper.transcripts import swap
 from keeper.transcripts.held import Held, Site, drop, held_of, hold, make_folder, quiet_now, release, token
 from keeper.transcripts.merge import merge
@@ -27,6 +27,7 @@ class Pair:
 
     `links` are the second links that stand there, but for those of another live file of this session (doubled); where
     there is such a one, `apart`, kept stays on an inode of its own. `back`: a killed run had let live step aside.
+    `seal` is kept's seal, read to its end if `thorough`.
     """
 
     live: str
@@ -39,6 +40,8 @@ class Pair:
     apart: bool = False
     links: tuple[str, ...] = ()
     back: bool = False
+    seal: str = ""
+    thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,9 @@ class Outcome:
     """What was found and done. `added` counts the lines that kept gained, `waiting` inodes whose writer holds on.
 
     `inode` and `size` are the live inode that was looked at, and how many of its bytes are in kept (0: none), so that
-    a later keep knows what it need not read.
+    a later keep knows what it need not read. `tail`: kept only gained lines at its end. `damaged`: kept had been cut
+    or rewritten in place and was built again from its seal, `lost` its lines that were gone. `branch`: the leaf of a
+    branch that live lacks.
     """
 
     verdict: Verdict
@@ -60,15 +65,15 @@ class Outcome:
     foreign: bool = False
     inode: int = 0
     size: int = 0
+    tail: bool = False
+    damaged: bool = False
+    lost: int = 0
+    branch: str = ""
 
-
-def regular(path: str) -> os.stat_result | None:
-    """The regular file's stat, None where there is none (a link, a FIFO, a device is none: KEEP-9)."""
-    try:
-        seen = os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return seen if stat.S_ISREG(seen.st_mode) else None
+    @property
+    def rewrote(self) -> bool:
+        """Whether kept may be another file than it was, not only a longer one."""
+        return self.damaged or (self.action not in ("none", "linked") and not self.tail)
 
 
 def second_links(pair: Pair) -> list[str]:
@@ -334,6 +339,7 @@ class Look:
             found.verdict, action, self.mode, added, variants, found.gaps, found.lacks, waiting,
             inode=self.seen[0],
             size=self.seen[1],
+            branch=found.branch,
         )  # fmt: skip
 
     def abandon(self) -> None:

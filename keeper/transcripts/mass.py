@@ -14,9 +14,9 @@ from pathlib import Path
 from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import KeeperError, NoLinks, NotKept, Refused
+from keeper.files import regular
 from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.index import Row
-from keeper.transcripts.look import regular
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
 from keeper.transcripts.restore import STEP_NS, Restored, Restorer, failed, resume_line, with_errors

@@ -1,31 +1,30 @@
-"""Mirror: keeps and puts back a session's other files: its companion folder and its extras, file by file.
+"""Mirror: keeps a session's other files: its companion folder and its extras, file by file.
 
 It promises that a file appears under its final name whole-old or whole-new (KEEP-8), that kept follows a longer or
-newer version with the older one set aside, and that a live file which is no transcript is never overwritten
-(KEEP-7). It refuses whatever is no regular file or folder of its own: links, devices, FIFOs, sockets (KEEP-9).
+newer version with the older one set aside, and that one which was cut short in place is kept as it was sealed
+(KEEP-7, SEAL-1). It refuses whatever is no regular file or folder of its own: links, devices, FIFOs, sockets (KEEP-9).
 """
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from keeper import disk, files
 from keeper.claude import Footprint, is_session
 from keeper.errors import KeeperError, NoLinks
+from keeper.files import regular
 from keeper.transcripts import pair
 from keeper.transcripts.absorb import absorb
 from keeper.transcripts.chat import Chat
-from keeper.transcripts.held import Site, label_name, leftovers, make_folder, note, stepped, token, unnote
-from keeper.transcripts.look import Pair, regular
+from keeper.transcripts.held import label_name, leftovers, make_folder, stepped, token
+from keeper.transcripts.look import Pair
+from keeper.transcripts.prove import stands
+from keeper.transcripts.sealer import Sealer
 from keeper.transcripts.vault import Vault
 
 SETTLED_S = 3600.0
 """What did not change for so long the kernel wrote back long ago, and an earlier keep made durable."""
-COPY_TRIES = 5
-"""A file that grows under every copy is taken as it was in the last one; the next keep takes the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +48,23 @@ def parts(footprint: Footprint) -> list[Part]:
 
 class Mirror:
     """The mirroring of one session's parts, under its chat's lock. `changed` counts the files that kept or live
-    gained, `dirty` names what must be made durable, `errors` what went wrong with a file and stopped no other."""
+    gained, `dirty` names what must be made durable, `errors` what went wrong with a file and stopped no other,
+    `rebuilt` the files that had been cut short in place."""
 
-    def __init__(self, vault: Vault, chat: Chat, now: float) -> None:
+    def __init__(
+        self, vault: Vault, chat: Chat, now: float, later: bool = False, thorough: bool = False
+    ) -> None:  # fmt: skip
         self.vault = vault
         self.chat = chat
+        self.seals = Sealer(chat, now, self._put_aside, later, thorough=thorough)
         self.refresh()
         self.settled = now - SETTLED_S
         self.changed = 0
         self.waiting = 0
         self.dirty: list[str] = []
         self.errors: list[KeeperError] = []
+        self.rebuilt: list[str] = []
         self.seen: set[str] = set()
-        self.real: dict[str, bool] = {}
 
     def refresh(self) -> None:
         """What stands in the chat's folder now, and what earlier runs left there."""
@@ -74,14 +77,14 @@ class Mirror:
 
     def keep(self, part: Part) -> None:
         """Bring the part into the vault. FileNotFoundError where the chat's own folder is gone (KEEP-11)."""
-        for live, label in self._files(part.live, part.label):
+        for live, label in self.files(part.live, part.label):
             self.seen.add(label_name(label))
             try:
                 self._keep_file(live, label)
             except (OSError, KeeperError) as error:
-                self._failed(error, live)
+                self.failed(error, live)
 
-    def _failed(self, error: OSError | KeeperError, path: str) -> None:
+    def failed(self, error: OSError | KeeperError, path: str) -> None:
         """One bad file stops no other; that the chat itself was removed stops all."""
         if isinstance(error, FileNotFoundError) and not os.path.isdir(self.chat.path):
             raise error
@@ -94,7 +97,7 @@ class Mirror:
         links = {name for name in self.names if ".live" in name}
         if not links and not self.left:
             return
-        for path, label in _walk(self.chat.path, "", self.errors):
+        for path, label in files.walk(self.chat.path, "", self.errors):
             label = label.removeprefix("/")
             # Other transcripts of this chat are seen to by their own keep.
             own = "/" not in label and is_session(label.removesuffix(".jsonl"))
@@ -107,6 +110,7 @@ class Mirror:
                 self.waiting += outcome.waiting
                 if outcome.added:
                     self._gained(path)
+                self.seals.transcript(label, outcome.rewrote)
 
     def _stepped_aside(self, label: str) -> str:
         """Where the live file stood that a killed run had let step aside: beside the name that it made; "" for none."""
@@ -128,7 +132,7 @@ class Mirror:
             self._folders(label)
             if os.path.lexists(kept):
                 self.vault.set_aside(self.chat, kept)
-        elif _unchanged(seen, have) and not self.left_of(label) and not self.pair(live, label).links:
+        elif _unchanged(seen, have) and not self.left_of(label) and self._as_sealed(live, kept, label, have):
             if seen.st_ctime > self.settled:
                 self.dirty.append(kept)  # what Claude appended through the link is made durable with the rest (KEEP-2)
             return
@@ -137,18 +141,48 @@ class Mirror:
             if outcome.action != "none":
                 self._gained(kept)
             self.waiting += outcome.waiting
-        elif have is None:
+            self.seals.transcript(label, outcome.rewrote)
+            return
+        if have is None:
             self._take(live, kept)
         else:
             self._follow(live, kept, label)
+        self._seal_other(kept, label)
+
+    def _as_sealed(self, live: str, kept: str, label: str, have: os.stat_result) -> bool:
+        """Whether what was not changed by name was not damaged in place either; what it grew by is sealed."""
+        if not label.endswith(".jsonl"):
+            self._seal_other(kept, label)
+            return True
+        one = self.pair(live, label)
+        if one.links or one.thorough or not stands(kept, one.seal):
+            return False
+        self.seals.transcript(label, False)
+        return True
+
+    def prove_other(self, label: str) -> None:
+        """Hold a kept file against its seal, whether or not it lives; one that is gone comes back."""
+        kept = f"{self.chat.path}/{label}"
+        if regular(kept) is None:
+            content = self.seals.versions.content(label)
+            if isinstance(content, bytes):
+                self._folders(label)
+                self._put(kept, content, self.seals.versions.latest[label].mtime_ns)
+        self._seal_other(kept, label)
+
+    def _seal_other(self, kept: str, label: str) -> None:
+        """One that was cut short in place is as it was sealed again, on an inode of its own: live stays as it is, and
+        the longer one comes back when the shorter is gone (KEEP-7)."""
+        seen = regular(kept)
+        content = self.seals.other(label, seen) if seen is not None else None
+        if seen is not None and content is not None:
+            self._put(kept, content, seen.st_mtime_ns)
+            self.rebuilt.append(label)
+            self._seal_other(kept, label)
 
     def pair(self, live: str, label: str, main: bool = False, apart: bool = False, mark: str = "") -> Pair:
         """The pair of one transcript of this chat; `mark` tells the second link of one of two live files."""
         chat = self.chat
-
-        def put_aside(name: str, data: bytes) -> object:
-            return self.vault.put_aside(chat, name, data)
-
         stem = os.path.basename(chat.live_link(label))
         links = tuple(f"{chat.path}/{name}" for name in self.names if name == stem or name.startswith(f"{stem}-"))
         link = f"{chat.live_link(label)}{mark}"
@@ -158,12 +192,17 @@ class Mirror:
             chat.swap,
             label,
             link,
-            put_aside,
+            self._put_aside,
             main,
             apart,
             links,
             label_name(label) in self.back,
+            chat.seal(label),
+            self.seals.thorough,
         )
+
+    def _put_aside(self, name: str, data: bytes) -> object:
+        return self.vault.put_aside(self.chat, name, data)
 
     def _folders(self, label: str) -> None:
         """The folder levels below the chat's, one at a time: a chat that was removed is never made anew."""
@@ -195,7 +234,7 @@ class Mirror:
 
     def _copy(self, live: str, kept: str) -> None:
         try:
-            data, time_ns = _instant(live)
+            data, time_ns = files.instant(live)
         except FileNotFoundError:
             return
         self._put(kept, data, time_ns)
@@ -220,13 +259,13 @@ class Mirror:
             try:
                 disk.link(live, new)
             except NoLinks:
-                data, time_ns = _instant(live)
+                data, time_ns = files.instant(live)
                 if self._wins(data, time_ns, kept, label) and data != files.read(kept):
                     self._put(kept, data, time_ns)
                 elif os.stat(kept).st_mtime_ns != time_ns and data == files.read(kept):
                     disk.touch(kept, time_ns)  # by size and time the next keep knows it without reading
                 return
-            if regular(new) is not None and self._wins(*_instant(new), kept, label):
+            if regular(new) is not None and self._wins(*files.instant(new), kept, label):
                 disk.replace(new, kept)
                 self._gained(kept)
         except FileNotFoundError:
@@ -246,90 +285,9 @@ class Mirror:
         self.vault.put_aside(self.chat, os.path.basename(label), have)
         return True
 
-    # ------------------------------------------------------------------ restore
-
-    def restore(self, part: Part, now_ns: int) -> None:
-        """Put back what live misses of the part, and give every file of it the time `now_ns` (RESTORE-2, -3)."""
-        self.real.clear()  # a sweep and a link may have come between two looks
-        if os.path.islink(part.live):
-            return
-        for live, _ in self._files(part.live, part.label) if os.path.lexists(part.live) else ():
-            _touch(live, now_ns)
-        for kept, label in self._files(f"{self.chat.path}/{part.label}", part.label):
-            live = part.live + label[len(part.label) :]
-            try:
-                if self._is_real(part.live, os.path.dirname(live)):
-                    self._restore_file(kept, live, label, now_ns)
-            except (OSError, KeeperError) as error:
-                self._failed(error, live)
-
-    def _is_real(self, top: str, folder: str) -> bool:
-        """Whether no level from `top` down to `folder` is a link or no folder: nothing is put through one (KEEP-9)."""
-        if len(folder) < len(top):
-            return True  # the part is a file by itself: what is above it is Claude's, or linked by a person
-        levels = [folder]
-        while len(levels[-1]) > len(top):
-            levels.append(os.path.dirname(levels[-1]))
-        real = True
-        for level in reversed(levels):
-            real = self.real.setdefault(level, real and not os.path.islink(level))
-        return real
-
-    def _restore_file(self, kept: str, live: str, label: str, now_ns: int) -> None:
-        if label.endswith(".jsonl") and not _occupied(live):
-            one = self.pair(live, label)
-            outcome = pair.keep(one, pair.Known(), self.left_of(label))
-            done = pair.restore(one, outcome, False, now_ns)
-            self.changed += done.action in ("restored", "folded")
-        elif not os.path.lexists(live):
-            self._put_back(kept, live, now_ns)
-
-    def _put_back(self, kept: str, live: str, now_ns: int) -> None:
-        disk.touch(kept, now_ns)
-        try:
-            try:
-                disk.link(kept, live)
-            except FileNotFoundError:
-                disk.make_shared_dir(os.path.dirname(live))
-                disk.link(kept, live)
-        except NoLinks:
-            self._copy_out(kept, live, now_ns)
-        except FileExistsError:
-            return
-        self.changed += 1
-
-    def _copy_out(self, kept: str, live: str, now_ns: int) -> None:
-        tmp = f"{os.path.dirname(live)}/.keeper-{token()}.tmp"
-        site = Site(live, kept, self.chat.swap, "", linked=False)
-        note(site, tmp)
-        try:
-            disk.write_new(tmp, [files.read(kept)])
-            disk.touch(tmp, now_ns)
-            disk.move(tmp, live)
-        except FileExistsError:
-            return
-        finally:
-            disk.unlink(tmp)
-            unnote(site, tmp)
-
-    def _files(self, path: str, label: str) -> list[tuple[str, str]]:
+    def files(self, path: str, label: str) -> list[tuple[str, str]]:
         """The regular files at or below `path` with their labels; a folder that cannot be read is told, and passed."""
-        return list(_walk(path, label, self.errors))
-
-
-def _instant(path: str) -> tuple[bytes, int]:
-    """The file's bytes at one instant, and its time: read again while it changes under the reading."""
-    fd = files.open_read(path)
-    try:
-        for _ in range(COPY_TRIES):
-            before = os.fstat(fd)
-            data = files.read_at(fd, 0, path)
-            after = os.fstat(fd)
-            if len(data) == before.st_size == after.st_size and before.st_mtime_ns == after.st_mtime_ns:
-                break
-        return data, before.st_mtime_ns
-    finally:
-        os.close(fd)
+        return list(files.walk(path, label, self.errors))
 
 
 def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
@@ -337,46 +295,3 @@ def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
     if seen.st_dev == have.st_dev:
         return seen.st_ino == have.st_ino
     return (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns)
-
-
-def _occupied(live: str) -> bool:
-    """Whether a link, a FIFO, a folder stands under the name: somebody's own, never written over."""
-    return os.path.lexists(live) and regular(live) is None
-
-
-def _touch(live: str, now_ns: int) -> None:
-    try:
-        disk.touch(live, now_ns)
-    except FileNotFoundError:
-        return
-
-
-def _walk(path: str, label: str, errors: list[KeeperError]) -> Iterator[tuple[str, str]]:
-    """The regular files at or below `path`, each with its label; no link is followed, `.keeper-*` names are ours. A
-    folder that cannot be read is told in `errors`, and stops no other."""
-    if regular(path) is not None:
-        yield path, label
-        return
-    below = [""]
-    while below:
-        rest = below.pop()
-        try:
-            fd = os.open(path + rest, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                continue
-            errors.append(files.failure(error, path + rest, "read"))
-            continue
-        try:
-            with os.scandir(fd) as entries:
-                found = sorted(
-                    (e.name, e.is_dir(follow_symlinks=False), e.is_file(follow_symlinks=False)) for e in entries
-                )  # fmt: skip
-        finally:
-            os.close(fd)
-        below += [f"{rest}/{name}" for name, is_folder, _ in reversed(found) if is_folder]
-        for name, _, is_file in found:
-            if is_file and not name.startswith(".keeper-"):
-                yield f"{path}{rest}/{name}", f"{label}{rest}/{name}"

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 
 from keeper import disk, files
 from keeper.errors import KeeperError, NoLinks, Refused
+from keeper.files import regular
 from keeper.transcripts.absorb import absorb
 from keeper.transcripts.held import Site, beside_name, note, unnote
-from keeper.transcripts.look import Look, Outcome, Pair, pin, regular, second_links, write_kept
+from keeper.transcripts.look import Look, Outcome, Pair, pin, second_links, write_kept
+from keeper.transcripts.prove import Proof, prove
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict
 
 TAIL = 4096
@@ -35,6 +37,20 @@ class Known:
 
 def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     """Bring live's records into kept. `left` are names that an earlier run held for this pair (`held.leftovers`)."""
+    proof = prove(pair) if pair.seal and regular(pair.kept) is not None else Proof()
+    if proof.verdict is Verdict.SAME:
+        return _keep(pair, known, left)
+    if proof.verdict is Verdict.DAMAGED:
+        outcome = _keep(pair, Known(), [*left, *proof.held])
+        action = "rebuilt" if outcome.action == "none" else outcome.action
+        return replace(outcome, action=action, damaged=True, lost=proof.lost)
+    outcome = _keep(pair, known, left)
+    if outcome.verdict is Verdict.SAME:
+        outcome = replace(outcome, verdict=proof.verdict)
+    return replace(outcome, action="accepted" if outcome.action == "none" else outcome.action, tail=False)
+
+
+def _keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     live, kept = regular(pair.live), regular(pair.kept)
     if live is None:
         done = absorb(pair, left) if (left or second_links(pair)) and kept else Outcome(Verdict.ABSENT)
@@ -145,7 +161,7 @@ def _tail(pair: Pair, inode: int, offset: int, took: Outcome) -> Outcome | None:
         disk.append(pair.kept, tail)
         disk.touch(pair.kept, os.fstat(live_fd).st_mtime_ns)
         whole = looked if took.mode == "copy" else offset + len(tail)
-        return replace(took, added=tail.count(b"\n"), inode=inode, size=whole)
+        return replace(took, added=tail.count(b"\n"), inode=inode, size=whole, tail=True)
     finally:
         os.close(live_fd)
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.errors import DiskError, Locked, NoLinks, NotKept, Refused
+from keeper.files import regular
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.held import make_folder, token
 from keeper.transcripts.index import Row
-from keeper.transcripts.look import regular
 from keeper.transcripts.merge import merge
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge
@@ -131,3 +131,10 @@ def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:
 def seen_from(place: Place, session: str) -> Place:
     """The same chat, seen from another of its sessions."""
     return replace(place, told=place.facts.sessions[session])
+
+
+def profiles_of(vault: Vault) -> list[Path]:
+    """Every profile that is known: from the settings, from the chats kept so far, from a Claude that runs (KEEP-13)."""
+    named = [Path(row.profile) for row in vault.rows()]
+    found = dict.fromkeys([*vault.settings.profiles, *named, *claude.running_profiles()])
+    return [profile for profile in found if profile.is_dir()]

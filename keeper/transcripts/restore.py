@@ -15,12 +15,14 @@ from pathlib import Path
 from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import KeeperError, Partial, Refused
+from keeper.files import regular
 from keeper.settings import Settings
 from keeper.transcripts import pair, places
+from keeper.transcripts.back import Back
 from keeper.transcripts.head import resumable
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.ledger import Kept
-from keeper.transcripts.look import Outcome, regular
+from keeper.transcripts.look import Outcome
 from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.places import Place, seen_from
 from keeper.transcripts.vault import Vault
@@ -63,6 +65,7 @@ class Restored:
     resume: str
     resumable: bool | None
     lacks: int = 0
+    branch: str = ""
     also: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -246,8 +249,9 @@ class Restorer:
             for name in _names(f"{chat.path}/extras/{kind}/{session}"):
                 label = f"extras/{kind}/{session}/{name}"
                 todo[label] = Part(f"{target}/{name}", label)
+        back = Back(mirror)
         for part in todo.values():
-            mirror.restore(part, now_ns)
+            back.restore(part, now_ns)
         for kind in ("file-history", "tasks"):
             whole = f"{profile}/{kind}/{session}"
             if os.path.isdir(whole) and not os.path.islink(whole):
@@ -287,15 +291,14 @@ class Restorer:
         if outcome.lacks and outcome.verdict is Verdict.DIVERGED:
             warnings.append(
                 f"kept holds another branch, {outcome.lacks} records that the live file has not and a resume will not "
-                f"read: `keeper show {session}` lists them, `keeper restore {session} --through RECORD` gives that "
-                "branch under a new id"
+                f"read: `keeper restore {session} --branch {outcome.branch}` gives it under a new id"
             )
         elif outcome.lacks and outcome.verdict is Verdict.THINNED and outcome.action == "none":
             warnings.append(f"kept holds {outcome.lacks} records that the live file has not; --full folds them in")
         resume = resume_line(self.vault.settings, session, cwd, profile)
         return Restored(
             session, place.chat.name, str(profile), os.path.basename(os.path.dirname(live)), cwd, live,
-            str(outcome.verdict), outcome.action, records, files, resume, can, outcome.lacks,
+            str(outcome.verdict), outcome.action, records, files, resume, can, outcome.lacks, outcome.branch,
             gaps=gaps, warnings=tuple(warnings),
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ two names are one inode, or that a name is missing, the caller knows.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,8 +32,12 @@ class Verdict(StrEnum):
     DIVERGED = "diverged"
     DOUBLED = "doubled"
     UNMERGEABLE = "unmergeable"
+    TOMBSTONED = "tombstoned"
+    DAMAGED = "damaged"
 
 
+TOMBSTONE_BYTES = 64 << 10
+"""So near the end Claude looks for a record that it takes out (docs/claude-on-disk.md)."""
 FOLDED_BY_KEEP = frozenset({Verdict.PARTIAL})
 """Keep folds these into one inode under both names."""
 SPLIT_BY_KEEP = frozenset({Verdict.TRIMMED, Verdict.BEHIND, Verdict.THINNED, Verdict.DIVERGED})
@@ -47,13 +52,15 @@ class Judgement:
 
     `gaps` are the parents that a main-chain record of live names and neither file holds (their history is lost to
     keeper too; loaders up to 2.1.85 drop all before such a gap: FIT-8). `lacks` counts the uuid'd records that kept
-    has and live has not, `news` those that live has and kept has not.
+    has and live has not, `news` those that live has and kept has not. `branch` is the newest leaf of a branch that
+    live lacks.
     """
 
     verdict: Verdict
     gaps: tuple[str, ...] = ()
     lacks: int = 0
     news: int = 0
+    branch: str = ""
 
 
 def judge(kept: bytes, live: bytes, main: bool = True) -> Judgement:
@@ -86,7 +93,9 @@ def _judge_lines(kept_lines: list[bytes], live_lines: list[bytes], main: bool) -
     news = sum(1 for uuid in live.order if uuid not in kept.order)
 
     def as_(verdict: Verdict, gaps: tuple[str, ...] = ()) -> Judgement:
-        return Judgement(verdict, gaps, len(lacks), news)
+        ends = kept.leaves() & set(lacks) if verdict is Verdict.DIVERGED else ()
+        branch = max(ends, key=lambda uuid: kept.places[uuid], default="")
+        return Judgement(verdict, gaps, len(lacks), news, branch)
 
     if live.boundary is not None and _before_boundary(kept, live, kept_lines, live_lines):
         return as_(Verdict.TRIMMED)
@@ -106,6 +115,46 @@ def _judge_lines(kept_lines: list[bytes], live_lines: list[bytes], main: bool) -
     if kept.leaves() & set(lacks):
         return as_(Verdict.DIVERGED)
     return as_(Verdict.THINNED)
+
+
+def judge_sealed(sealed: bytes, kept: bytes, main: bool = True) -> Judgement:
+    """What has become of a kept file since it was sealed, both as read: `same` (it has every sealed line in its order,
+    and perhaps more), `tombstoned` or `damaged`; `lacks` counts the lines that are gone.
+
+    Claude takes an answer out in place when it asks for it anew: whole records within the last 64 KiB, on which
+    nothing hangs that remains, and records follow. All else that is gone from a file in place is damage.
+    """
+    before, now = split(sealed).lines, split(kept).lines
+    if is_part(before, now):
+        return Judgement(Verdict.SAME)
+    gone = Counter(before) - Counter(now)
+    lacks = gone.total()
+    remaining = _without(before, gone)
+    if not gone or not is_part(remaining, now) or not _taken_out(before, gone, now, main):
+        return Judgement(Verdict.DAMAGED, lacks=lacks)
+    return Judgement(Verdict.TOMBSTONED, lacks=lacks)
+
+
+def _without(lines: list[bytes], gone: Counter[bytes]) -> list[bytes]:
+    """The lines less those, of equal ones the last: what Claude takes out is near the end."""
+    left = Counter(gone)
+    remaining = []
+    for line in reversed(lines):
+        if left[line]:
+            left[line] -= 1
+        else:
+            remaining.append(line)
+    return remaining[::-1]
+
+
+def _taken_out(before: list[bytes], gone: Counter[bytes], now: list[bytes], main: bool) -> bool:
+    first = next(place for place, line in enumerate(before) if gone[line])
+    if sum(len(line) + 1 for line in before[first:]) > TOMBSTONE_BYTES or len(now) <= first:
+        return False
+    records = [read(line) for line in gone]
+    uuids = {record.uuid for record in records if record is not None}
+    answers = all(r is not None and r.type == "assistant" and r.uuid and not (main and r.sidechain) for r in records)
+    return answers and not any((r := read(line)) is not None and r.parent in uuids for line in now)
 
 
 def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:

@@ -1,8 +1,9 @@
 """Verify: whether what is kept is whole, told chat by chat.
 
 It promises to name each fault with its chat, session, file and record, and to read only. It refuses to mend: the
-fault's own words say which command does. What it can prove without a seal is structure: that the files which
-`chat.json` tells of are there, that lines parse, that chains hang together, and that copies equal what they copy.
+fault's own words say which command does. Every sealed byte is proven, of the kept files and of the seals themselves
+(SEAL-4); of what is not sealed yet only structure: that the files which `chat.json` tells of are there, that lines
+parse, that chains hang together.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
+from blake3 import blake3
+
 from keeper import files
+from keeper.claude import is_session
+from keeper.errors import DiskError
+from keeper.files import regular
+from keeper.transcripts.audit import audit
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.held import leftovers
-from keeper.transcripts.look import regular
 from keeper.transcripts.records import read, split
 from keeper.transcripts.vault import Vault
 
@@ -41,6 +48,12 @@ class Verified:
     notes: tuple[Fault, ...]
 
 
+def slice_of(names: list[str], days: int, now: float) -> list[str]:
+    """The chats whose turn it is today, where all come round in so many days."""
+    today = int(now // 86400) % days
+    return [name for name in names if int(blake3(os.fsencode(name)).hexdigest(4), 16) % days == today]
+
+
 def verify(
     vault: Vault, names: list[str] | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Verified:
@@ -57,8 +70,14 @@ def verify(
             faults.append(Fault(name, "", "chat.json", "", "missing or unreadable: the next keep writes it anew"))
         elif name not in rows:
             faults.append(Fault(name, "", "state.db", "", "no row: `keeper reindex` writes it"))
-        for session in facts.sessions if facts else ():
-            records += _transcript(chat, session, faults, notes)
+        with ExitStack() as stack:
+            with suppress(DiskError):  # a vault that cannot be written is read all the same
+                stack.enter_context(vault.lock(name))
+            for session in facts.sessions if facts else ():
+                records += _transcript(chat, session, faults, notes)
+            for found in audit(chat) if os.path.isdir(chat.path) else ():
+                fault = Fault(name, _session_of(found.file), found.file, found.record, found.kind)
+                (faults if found.proven else notes).append(fault)
         faults += _modes(chat)
         held = [left for names_ in leftovers(chat.swap, tidy=False).values() for left in names_]
         if held:
@@ -93,6 +112,12 @@ def _transcript(chat: Chat, session: str, faults: list[Fault], notes: list[Fault
     if parts.tail:
         notes.append(Fault(chat.name, session, name, f"line {len(parts.lines) + 1}", "an unfinished last line"))
     return len(parts.lines)
+
+
+def _session_of(file: str) -> str:
+    """The session that a kept file, or its seal, is of: the first id in its path."""
+    parts = file.replace(".jsonl", "/").replace("%2F", "/").split("/")
+    return next((part for part in parts if is_session(part)), "")
 
 
 def _modes(chat: Chat) -> Iterator[Fault]:

@@ -106,7 +106,7 @@ MODES = ["link", "copy", "no links", "no exchange"]
 def volumes(needs: Needs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
     """Two volumes in memory, where a sync costs nothing."""
     place = tmp_path_factory.mktemp("volumes")
-    with tmpfs(needs, place / "one") as one, tmpfs(needs, place / "two") as two:
+    with tmpfs(needs, place / "one", "256m") as one, tmpfs(needs, place / "two", "256m") as two:
         yield one, two
 
 

@@ -288,7 +288,7 @@ def test_a_forks_folder_holds_the_fork_alone_and_names_its_parent(here: World, v
     here.keep_all()
     for session in (parent, fork):
         view = here.about(session)
-        assert sorted(path.name for path in view.chat.iterdir()) == [f"{session}.jsonl", "chat.json"]
+        assert sorted(path.name for path in view.chat.iterdir()) == [f"{session}.jsonl", "chat.json", "seal"]
         assert view.kept.samefile(view.live)
     told = json.loads((here.about(fork).chat / "chat.json").read_bytes())["sessions"]
     assert told[fork]["forked_from"] == parent

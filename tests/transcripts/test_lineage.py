@@ -124,7 +124,7 @@ def test_a_fork_of_the_real_cli_has_a_folder_of_its_own_with_its_own_conversatio
     assert parents(world) == {original: None, fork: original}
     for session in (original, fork):
         folder = world.root / "chats" / session
-        assert sorted(path.name for path in folder.iterdir()) == [f"{session}.jsonl", "chat.json"]
+        assert sorted(path.name for path in folder.iterdir()) == [f"{session}.jsonl", "chat.json", "seal"]
         assert (folder / f"{session}.jsonl").read_bytes() == build.real_live(version, "forked", session)
 
 

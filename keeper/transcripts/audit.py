@@ -1,0 +1,183 @@
+"""Audit: proves a chat's kept files and its seals against each other, to the last byte, and repairs what it may.
+
+It promises that one flipped bit in a kept file or a seal is told with its file and record (SEAL-4). An audit reads
+only; `repair` builds a damaged file again from its seal, and a damaged seal from its file, under the chat's lock. It
+refuses to decide where neither proves out: then both stay, and it is told again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from blake3 import blake3
+
+from keeper import files
+from keeper.errors import KeeperError
+from keeper.files import regular
+from keeper.transcripts import prove, seal
+from keeper.transcripts.chat import Chat
+from keeper.transcripts.frame import Bad, Frame, frames_of, raw_of
+from keeper.transcripts.mirror import Mirror
+from keeper.transcripts.records import uuid_of
+from keeper.transcripts.seal import Sealed
+from keeper.transcripts.vault import Vault
+from keeper.transcripts.verdict import Verdict, judge_sealed
+from keeper.transcripts.versions import Version, told
+
+OWN = ("seal", "aside", "swap")
+"""The folders of a chat that hold no kept files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that an audit tells. `proven`: it is damage; else it only waits for the next keep."""
+
+    file: str
+    record: str
+    kind: str
+    proven: bool
+
+
+def kept_labels(chat: Chat) -> list[str]:
+    """The labels of all kept files of a chat."""
+    errors: list[KeeperError] = []
+    found = []
+    for _, label in files.walk(chat.path, "", errors):
+        label = label.removeprefix("/")
+        own = label == "chat.json" or ((label.endswith(".live") or ".live-" in label) and "/" not in label)
+        if label.split("/")[0] not in OWN and not own and not os.path.basename(label).startswith("."):
+            found.append(label)
+    return found
+
+
+def audit(chat: Chat) -> Iterator[Finding]:
+    """What does not prove out, or is not sealed yet."""
+    labels = kept_labels(chat)
+    for label in labels:
+        if label.endswith(".jsonl"):
+            yield from _transcript(chat, label)
+    yield from _others(chat, {label for label in labels if not label.endswith(".jsonl")})
+
+
+def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
+    sealed = seal.read(chat.seal(label))
+    own = os.path.relpath(chat.seal(label), chat.path)
+    for bad in sealed.bad:
+        if bad.kind == "torn":
+            yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
+        else:
+            cure = "`keeper verify --repair` seals the kept file anew"
+            yield Finding(own, _first_hole(sealed), f"the seal is damaged at byte {bad.at}, {bad.kind}: {cure}", True)
+    try:
+        kept = files.read(f"{chat.path}/{label}")
+    except FileNotFoundError:
+        return
+    whole = kept.rfind(b"\n") + 1
+    if sealed.last is None:
+        if whole:
+            yield Finding(label, "", "not sealed yet: the next keep does", False)
+        return
+    if sealed.holes is None and kept.startswith(bytes(sealed.content)):
+        if whole > len(sealed.content):
+            yield Finding(label, "", f"{whole - len(sealed.content)} bytes not sealed yet: the next keep does", False)
+        return
+    known = sealed.whole_lines()
+    found = judge_sealed(known, kept, "/" not in label)
+    if found.verdict is Verdict.DAMAGED:
+        cure = f"`keeper restore {label[:-6]}` or `keeper verify --repair` brings them back from the seal"
+        kind = f"{found.lacks} sealed records are gone or changed: {cure}"
+        yield Finding(label, _first_gone(known, kept), kind, True)
+    elif found.verdict is Verdict.TOMBSTONED:
+        yield Finding(label, "", f"Claude took {found.lacks} records out in place: the next keep accepts it", False)
+    elif sealed.holes is None:
+        yield Finding(label, "", "folded and not sealed yet: the next keep does", False)
+
+
+def _first_hole(sealed: Sealed) -> str:
+    if sealed.holes is None:
+        return ""
+    return f"line {sealed.content.count(10, 0, sealed.holes.index(1)) + 1}"
+
+
+def _first_gone(sealed: bytes, kept: bytes) -> str:
+    """The first sealed record that kept has not: its uuid, or the number of its line."""
+    have = iter(kept.split(b"\n"))
+    for number, line in enumerate(sealed.split(b"\n")[:-1], 1):
+        if line not in have:
+            return uuid_of(line) or f"line {number}"
+    return ""
+
+
+def _others(chat: Chat, labels: set[str]) -> Iterator[Finding]:
+    own = os.path.relpath(chat.versions, chat.path)
+    latest: dict[str, Version] = {}
+    stamps: set[int] = set()
+    for at, found, label, version in _proven(chat.versions):
+        if isinstance(found, Bad):
+            if found.kind == "torn":
+                yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
+            else:
+                cure = "`keeper verify --repair` seals the kept files anew"
+                yield Finding(own, label, f"the seal is damaged at byte {at}, {found.kind}: {cure}", True)
+        elif version is not None:
+            latest[label] = version
+        else:
+            stamps.add(told(at, found)[2])
+    for label, version in latest.items():
+        yield from _other(chat, label, version, stamps)
+    for label in sorted(labels - latest.keys()):
+        yield Finding(label, "", "not sealed yet: the next keep does", False)
+
+
+def _proven(path: str) -> Iterator[tuple[int, Frame | Bad, str, Version | None]]:
+    """The frames of the other files' seal, each proven: its place, itself or what is wrong, whose version it is."""
+    try:
+        data = files.read(path)
+    except FileNotFoundError:
+        return
+    last: Frame | None = None
+    for at, frame in frames_of(data):
+        if isinstance(frame, Bad):
+            yield at, frame, "", None
+            continue
+        label, version, _ = told(at, frame)
+        raw = raw_of(frame, data, at, b"", last)
+        last = frame
+        yield at, raw if isinstance(raw, Bad) else frame, label, version
+
+
+def _other(chat: Chat, label: str, version: Version, stamps: set[int]) -> Iterator[Finding]:
+    cure = "`keeper verify --repair` brings it back from the seal"
+    path = f"{chat.path}/{label}"
+    seen = regular(path)
+    if seen is None:
+        yield Finding(label, "", f"the kept file is missing: {cure}", True)
+        return
+    data = files.read(path)
+    if blake3(data).hexdigest(16) == version.digest:
+        return
+    if len(data) < version.size:
+        yield Finding(label, "", f"cut short in place, {version.size} bytes were sealed: {cure}", True)
+    elif len(data) == version.size and seen.st_mtime_ns in (version.mtime_ns, *stamps):
+        yield Finding(label, "", f"not what was sealed, though its time is: {cure}", True)
+    else:
+        yield Finding(label, "", "another version than was sealed: the next keep seals it", False)
+
+
+def repair(vault: Vault, name: str, now: float) -> None:
+    """Build what is damaged in a chat again: a kept file from its seal, a seal from its kept file. What the damaged
+    file had of its own is merged by the next keep."""
+    chat = vault.chat(name)
+    with vault.lock(name):
+        mirror = Mirror(vault, chat, now, thorough=True)
+        labels = kept_labels(chat)
+        labels += [label for label in mirror.seals.versions.latest if label not in labels]
+        for label in labels:
+            if label.endswith(".jsonl"):
+                prove.prove(mirror.pair("", label, main="/" not in label))
+                mirror.seals.transcript(label, True)
+            else:
+                mirror.prove_other(label)
+        mirror.seals.flush()

@@ -1,0 +1,202 @@
+"""Sealer: brings a chat's seals up to its kept files, under the chat's lock.
+
+It promises that what is up to date is told by a stat and a frame's header, and not written again (KEEP-5); that a
+kept file which is another one now (a fold, a tombstone, `accept`) is sealed as a splice, so that the seal remembers
+what it was; and that a damaged seal is set aside whole before another takes its place. It refuses to change a kept
+file: where one was cut short in place, it gives the sealed bytes to whoever may.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from keeper import disk, files
+from keeper.errors import KeeperError
+from keeper.transcripts import seal
+from keeper.transcripts.chat import Chat
+from keeper.transcripts.frame import Frame, SealBroken, last_frame
+from keeper.transcripts.held import make_folder, token
+from keeper.transcripts.seal import Sealed
+from keeper.transcripts.vault import Vault
+from keeper.transcripts.versions import Versions
+
+REPACK_FRAMES = 64
+"""So many frames of single turns are joined once their transcript is quiet."""
+REPACK_QUIET_S = 3600.0
+
+PutAside = Callable[[str, bytes], object]
+Behind = dict[str, dict[str, bool]]
+"""What is to be sealed: by chat and label, whether kept is another file than was sealed."""
+
+
+class Sealer:
+    """The sealing of one chat. `later`: only note what is to be sealed (`behind`, by label: whether kept is another
+    file now), since a pass over a profile answers first. `wrote` tells that something is not yet synced."""
+
+    def __init__(
+        self, chat: Chat, now: float, put_aside: PutAside,
+        later: bool = False, sync: bool = True, thorough: bool = False,
+    ) -> None:  # fmt: skip
+        self.chat = chat
+        self.now_ns = int(now * 1e9)
+        self.put_aside = put_aside
+        self.later = later
+        self.sync = sync
+        self.thorough = thorough
+        self.behind: dict[str, bool] = {}
+        self.wrote = False
+        self._versions: Versions | None = None
+
+    # ------------------------------------------------------------------ transcripts
+
+    def transcript(self, label: str, changed: bool) -> None:
+        """Seal what the kept transcript has beyond its seal. `changed`: it may be another file than was sealed."""
+        path = self.chat.seal(label)
+        try:
+            fd = files.open_read(f"{self.chat.path}/{label}")
+        except FileNotFoundError:
+            return
+        try:
+            last: Frame | None = None
+            try:
+                last = last_frame(path)
+            except SealBroken:
+                changed = True
+            have = os.fstat(fd).st_size
+            changed |= last is not None and not seal.holds(last, fd)  # a run was killed between a fold and its seal
+            if not changed and not self.thorough and last is not None and seal.end_of_lines(fd, last.end) == last.end:
+                return
+            if self.later:
+                if have:
+                    self.behind[label] = changed
+                return
+            new = not os.path.lexists(path)
+            self._folder()
+            if (changed or self.thorough) and not new:
+                sealed = self._read(path)
+                data = files.read_at(fd, 0, path)
+                data = data[: data.rfind(b"\n") + 1]
+                last = sealed.last
+                if sealed.holes is not None or not data.startswith(bytes(sealed.content)):
+                    self.wrote |= seal.splice(path, sealed, data, self.now_ns, self.sync) is not last
+                    return
+            self.wrote |= seal.grow(path, last, fd, self.now_ns, self.sync) is not last
+            if new and self.wrote and self.sync:
+                disk.sync_dir(self.chat.seals)
+        finally:
+            os.close(fd)
+
+    def _read(self, path: str) -> Sealed:
+        """The seal, its end such that frames can follow: what does not read there is set aside and cut off."""
+        sealed = seal.read(path)
+        if sealed.bad and not sealed.torn and self.thorough:
+            self.put_aside(os.path.basename(path), files.read(path))
+            disk.unlink(path)
+            return Sealed()
+        try:
+            last_frame(path)
+        except SealBroken:
+            if not sealed.torn:
+                self.put_aside(os.path.basename(path), files.read(path))
+            disk.cut(path, sealed.good)
+        return sealed
+
+    def repack(self, label: str) -> bool:
+        """Join the frames of single turns, where there are many and the transcript is quiet. Whether that was done."""
+        path = self.chat.seal(label)
+        try:
+            last = last_frame(path)
+        except SealBroken:
+            return False
+        if last is None or last.loose < REPACK_FRAMES or self.now_ns - last.time_ns < REPACK_QUIET_S * 1e9:
+            return False
+        make_folder(self.chat.swap)
+        return seal.repack(path, f"{self.chat.swap}/{token()}.tmp")
+
+    # ------------------------------------------------------------------ other files
+
+    @property
+    def versions(self) -> Versions:
+        """The seal of the other files, read when first needed."""
+        if self._versions is None:
+            self._versions = Versions(self.chat.versions)
+        return self._versions
+
+    def other(self, label: str, seen: os.stat_result) -> bytes | None:
+        """Seal the kept file of that label, whose stat is `seen`. Where it was cut short in place since (or, if
+        `thorough`, damaged otherwise), the bytes that it must have instead."""
+        if not self.thorough and self.versions.knows(label, seen.st_size, seen.st_mtime_ns):
+            return None
+        version = self.versions.latest.get(label)
+        shorter = version is not None and seen.st_size < version.size
+        if self.later and not shorter and not self.thorough:
+            self.behind[label] = False
+            return None
+        data = files.read(f"{self.chat.path}/{label}")
+        if version is not None and (len(data) < version.size or self._rotten(label, data, seen)):
+            sealed = self.versions.content(label)
+            if isinstance(sealed, bytes):
+                return sealed
+        self.versions.add(label, data, seen.st_mtime_ns, self.now_ns)
+        return None
+
+    def _rotten(self, label: str, data: bytes, seen: os.stat_result) -> bool:
+        """Whether other bytes stand there, though size and time are those that were sealed."""
+        return self.versions.knows(label, seen.st_size, seen.st_mtime_ns) and self.versions.content(label) != data
+
+    def flush(self) -> None:
+        """Write the versions that were added. Durable when this returns, if `sync`."""
+        if self._versions is None or not self._versions.writer.out:
+            return
+        self._folder()
+        if self._versions.bad is not None:
+            if self._versions.bad.kind != "torn":
+                self.put_aside(os.path.basename(self.chat.versions), files.read(self.chat.versions))
+            disk.cut(self.chat.versions, self._versions.good)
+        self.wrote |= self._versions.flush(self.sync)
+        if self.sync:
+            disk.sync_dir(self.chat.seals)
+
+    def _folder(self) -> None:
+        if not os.path.isdir(self.chat.seals):
+            make_folder(self.chat.seals)
+            if self.sync:
+                disk.sync_dir(self.chat.path)
+
+
+def seal_behind(
+    vault: Vault, behind: Behind, now: float, progress: Callable[[int, int], None] | None = None
+) -> None:  # fmt: skip
+    """Seal what a pass over a profile has noted, durable when this returns; one chat that fails stops no other, and is
+    sealed by the next keep. Each chat is locked for its own sealing alone."""
+    wrote = False
+    for count, (name, labels) in enumerate(behind.items()):
+        chat = vault.chat(name)
+
+        def put_aside(label: str, data: bytes, chat: Chat = chat) -> object:
+            return vault.put_aside(chat, label, data)
+
+        try:
+            with vault.lock(name):
+                if os.path.isdir(chat.path):
+                    wrote |= _seal_chat(Sealer(chat, now, put_aside, sync=False), labels)
+        except (OSError, KeeperError) as error:
+            vault.notes.append(f"chat {name} is kept, but not sealed yet: {error}")
+        if progress is not None:
+            progress(count + 1, len(behind))
+    if wrote:
+        disk.sync_volume(vault.root)
+
+
+def _seal_chat(sealer: Sealer, labels: dict[str, bool]) -> bool:
+    for label, changed in labels.items():
+        if label.endswith(".jsonl"):
+            sealer.transcript(label, changed)
+            sealer.repack(label)
+            continue
+        seen = files.regular(f"{sealer.chat.path}/{label}")
+        if seen is not None:
+            sealer.other(label, seen)  # one that was cut short meanwhile is the next keep's
+    sealer.flush()
+    return sealer.wrote
