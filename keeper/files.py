@@ -32,8 +32,11 @@ CURES = {
     errno.ENFILE: "the machine has too many open files: close some programs, then run it again",
     errno.EACCES: "make it readable and writable for you, then run it again",
     errno.EPERM: "make it yours (owner, mode, immutable flag), then run it again",
+    errno.EMLINK: "the file has as many names as that volume allows: remove some of its other links, then run it again",
+    errno.EXDEV: "put the vault and the profile each on one volume, with no mount in between, then run it again",
     errno.EROFS: "the volume is mounted read-only: remount it writable, then run it again",
 }
+OTHER_CURE = "look at the volume's health and at the kernel log, then run it again"
 NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS})
 NO_EXCHANGE = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV})
 ANSWERS = (FileExistsError, FileNotFoundError, NotADirectoryError)
@@ -64,7 +67,7 @@ def failure(error: OSError, path: Name, doing: str) -> DiskError:
     elif doing == "exchange" and error.errno in NO_EXCHANGE:
         kind = NoExchange
     volume = volume_of(path)
-    cure = CURES.get(error.errno or 0)
+    cure = CURES.get(error.errno or 0, OTHER_CURE)
     text = f"cannot {doing} {path}: {error.strerror or error} (volume {volume})"
     return kind(text, Path(path), volume, cure)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 
-from keeper import disk, files
+from keeper import disk
 from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts.held import Held, Site, held_of, hold, quiet_now, release
-from keeper.transcripts.look import Outcome, Pair, count, let_go, second_links, union, write_kept
+from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, union, write_kept
 from keeper.transcripts.verdict import Verdict
 
 
@@ -34,8 +34,8 @@ def _absorb(pair: Pair, site: Site, held: list[Held]) -> Outcome:
         except NoLinks:
             held.append(Held.open(path))  # a volume without links: its own name holds it, and goes when it is quiet
             links.remove(path)
-    kept = files.read(pair.kept)
-    data = union(pair, kept, held)
+    kept, _, born = read_kept(pair)
+    data = union(pair, kept, held, born)
     for one in held:
         one.quiet = quiet_now(one)
     added = count(data) - count(kept)

@@ -18,7 +18,8 @@ from keeper.files import regular
 from keeper.transcripts import places, prove, swap
 from keeper.transcripts.held import Held, Site, drop, hold, quiet_now
 from keeper.transcripts.keep import Keeper
-from keeper.transcripts.look import Pair, pin, second_links, write_kept
+from keeper.transcripts.kept import Pair, second_links, write_kept
+from keeper.transcripts.look import pin
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
 from keeper.transcripts.vault import Vault
@@ -137,6 +138,7 @@ class _Truth:
         old = hold(site, self.pair.kept)
         held.append(old)
         self._quiet(old)
+        disk.sync_file(pinned.path)
         disk.replace(pinned.path, self.pair.kept)
         disk.sync_dir(os.path.dirname(self.pair.kept))
         pinned.path = self.pair.kept

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass, field, replace
 
 import orjson
+from blake3 import blake3
 
 from keeper.claude import is_session
 from keeper.transcripts.held import label_name
@@ -70,6 +71,10 @@ class Chat:
         except FileNotFoundError:
             return []
 
+    def sessions(self) -> list[str]:
+        """The sessions whose kept transcripts stand in the folder."""
+        return [name[:-6] for name in self.names() if name.endswith(".jsonl") and is_session(name[:-6])]
+
     @property
     def facts_file(self) -> str:
         """`chat.json`."""
@@ -98,6 +103,11 @@ class Chat:
     def aside(self) -> str:
         """Torn fragments, older versions, variants: nothing is thrown away."""
         return f"{self.path}/aside"
+
+
+def marked(name: str, profile: str) -> str:
+    """A chat's name with its profile's mark: another profile has a chat of the plain one."""
+    return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
 
 
 def written(facts: Facts) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from keeper import claude, disk
 from keeper.errors import DiskError, KeeperError, Locked, NotKept, Refused
 from keeper.transcripts.chat import Chat
+from keeper.transcripts.held import clear
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.vault import Vault
 
@@ -54,7 +55,7 @@ def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgot
         sessions = {row.session: row.profile for row in rows}
         if facts is not None:
             sessions |= dict.fromkeys(facts.sessions, facts.profile)
-        for session in _sessions_in(chat.path):
+        for session in chat.sessions():
             if session not in sessions:
                 # Whose it was is told nowhere any more: it is forgotten in the profile that has it, or in the first.
                 profiles = vault.settings.profiles
@@ -83,7 +84,7 @@ def _finish_forget(vault: Vault, name: str) -> None:
     with vault.lock(name, FINISH_WAIT_S):
         facts = vault.facts(chat)
         told = [facts.profile] if facts else [row.profile for row in vault.rows() if row.chat == name]
-        sessions = [*(facts.sessions if facts is not None else ()), *_sessions_in(chat.path)]
+        sessions = [*(facts.sessions if facts is not None else ()), *chat.sessions()]
         stones = {stone.session for stone in vault.tombstones() if stone.profile in told}
         # A chat of which nothing tells whose it is stays: it may not go by a guess.
         if told and stones.issuperset(sessions):
@@ -91,6 +92,7 @@ def _finish_forget(vault: Vault, name: str) -> None:
 
 
 def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:
+    clear(chat.swap)
     disk.remove_tree(chat.path)
     disk.sync_dir(os.path.dirname(chat.path))
     try:
@@ -99,14 +101,6 @@ def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:
         vault.reindex()
     except (DiskError, Locked) as error:
         vault.notes.append(f"the index could not be written: {error}")  # the next keep drops the rows
-
-
-def _sessions_in(folder: str) -> list[str]:
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    return [name[:-6] for name in names if name.endswith(".jsonl") and claude.is_session(name[:-6])]
 
 
 def _size(folder: str) -> int:

@@ -42,7 +42,7 @@ class Held:
     """An inode that has a name of ours and is read through one descriptor. `data` is what was read so far, `used` how
     much of it (whole lines) has been merged.
 
-    `owed`: lines of it stand in no kept file yet, so its name stays, quiet or not.
+    `owed`: lines of it stand in no kept file yet, so its name stays, quiet or not. `born`: unix seconds.
     """
 
     path: str
@@ -52,6 +52,7 @@ class Held:
     quiet: bool = False
     owed: bool = False
     used: int = 0
+    born: float = 0.0
 
     @classmethod
     def open(cls, path: str) -> Held:
@@ -63,7 +64,8 @@ class Held:
         except (OSError, KeeperError):
             os.close(fd)
             raise
-        return cls(path, fd, data, (seen.st_dev, seen.st_ino), used=data.rfind(b"\n") + 1)
+        inode, born = (seen.st_dev, seen.st_ino), files.born(path, fd)
+        return cls(path, fd, data, inode, used=data.rfind(b"\n") + 1, born=born)
 
     def grew(self) -> bool:
         """Read what came since; whether anything did."""
@@ -105,8 +107,8 @@ def label_name(label: str) -> str:
 
 
 def token() -> str:
-    """A name's random part."""
-    return os.urandom(6).hex()
+    """A name's own part: it sorts by when it was made."""
+    return f"{time.time_ns():016x}{os.urandom(3).hex()}"
 
 
 def held_name(site: Site) -> str:
@@ -211,6 +213,21 @@ def stepped(swap: str) -> set[str]:
     return found
 
 
+def clear(swap: str) -> None:
+    """Before a chat goes for good: what its notes tell of beside live goes first, since nothing else tells of it; a
+    live file that a killed run had let step aside gets its name back."""
+    aside = stepped(swap)
+    for label, paths in leftovers(swap, tidy=False).items():
+        for path in paths:
+            if os.path.dirname(path) == swap:
+                continue
+            live = f"{os.path.dirname(path)}/{os.path.basename(os.fsdecode(unquote_to_bytes(label)))}"
+            if label in aside and not os.path.lexists(live):
+                disk.move(path, live)
+            else:
+                disk.unlink(path)
+
+
 def held_of(names: Sequence[str]) -> list[Held]:
     """What stands under these names still; a second look in one run finds fewer."""
     found = []
@@ -234,7 +251,8 @@ def drop(site: Site, held: Held) -> None:
 def leftovers(swap: str, tidy: bool = True) -> dict[str, list[str]]:
     """What an earlier run left, by `label_name`: names in `swap/`, and those beside live that its notes tell of.
 
-    What nobody needs any more is removed on the way, unless the caller only looks (`tidy`).
+    Each in the order in which it was made. What nobody needs any more is removed on the way, unless the caller only
+    looks (`tidy`).
     """
     found: dict[str, list[str]] = {}
     try:
@@ -249,7 +267,12 @@ def leftovers(swap: str, tidy: bool = True) -> dict[str, list[str]]:
             disk.unlink(path)  # a note that was being written: the name it would tell of was not made yet
         elif "~" in name:
             found.setdefault(name.rpartition("~")[0], []).append(path)
-    return found
+    return {label: sorted(paths, key=_token_of) for label, paths in found.items()}
+
+
+def _token_of(path: str) -> str:
+    name = os.path.basename(path)
+    return name.rpartition("~")[2] if "~" in name else name.removeprefix(".keeper-").removesuffix(".tmp")
 
 
 def _follow_note(path: str, found: dict[str, list[str]], tidy: bool) -> None:

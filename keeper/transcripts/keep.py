@@ -13,22 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
-from blake3 import blake3
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import ChatGone, DiskError, KeeperError, Locked, NotKept
 from keeper.files import regular
 from keeper.transcripts import pair
-from keeper.transcripts.chat import Chat, Facts, SessionFacts
+from keeper.transcripts.chat import Chat, Facts, SessionFacts, marked
 from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.head import Head, cwd_of, read_head, session_named
 from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept, failure_of, row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
-from keeper.transcripts.look import Outcome
 from keeper.transcripts.mirror import Mirror, parts
-from keeper.transcripts.places import profiles_of
+from keeper.transcripts.places import adopt_orphans, profiles_of
 from keeper.transcripts.sealer import Behind, seal_behind
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
@@ -73,6 +72,7 @@ class Keeper:
         new, old = [], []
         if not self.all_known:
             self.all_known = True
+            adopt_orphans(self.vault)
             for row in self.vault.rows():
                 self.known.setdefault((row.profile, row.session), []).append(row)
         for session, footprint in survey.footprints.items():
@@ -178,7 +178,7 @@ class Keeper:
             self.known[key] = [row for row in self.vault.rows(session) if row.profile == profile]
         rows = self.known.get(key, [])
         if self.options.chat is not None:
-            wanted = (self.options.chat, _marked(self.options.chat, profile))
+            wanted = (self.options.chat, marked(self.options.chat, profile))
             rows = [row for row in rows if row.chat in wanted]
         rows = [row for row in rows if row.chat not in self.buried]
         return rows[0] if rows else None
@@ -190,7 +190,7 @@ class Keeper:
         name = name if self.options.chat is None else self.options.chat
         facts = self.vault.facts(self.vault.chat(name))
         if facts is not None and facts.profile != profile:
-            return _marked(name, profile)
+            return marked(name, profile)
         return name
 
     def _locked(
@@ -217,7 +217,8 @@ class Keeper:
         return Kept(
             session, str(profile), chat.name, told.project, told.cwd, str(outcome.verdict), outcome.action,
             outcome.mode, outcome.added, mirror.changed, outcome.lacks, outcome.branch,
-            outcome.waiting + mirror.waiting, outcome.variants, outcome.gaps, warnings(footprint, outcome, mirror.rebuilt), *failure_of(mirror.errors),
+            outcome.waiting + mirror.waiting, outcome.variants, outcome.gaps,
+            warnings(footprint, outcome, mirror.rebuilt), *failure_of(mirror.errors),
         )  # fmt: skip
 
     def _seal(self, mirror: Mirror, label: str, outcome: Outcome) -> None:
@@ -367,11 +368,6 @@ class Keeper:
             return
         for path in written:
             (disk.sync_dir if os.path.isdir(path) else disk.sync_file)(path)
-
-
-def _marked(name: str, profile: str) -> str:
-    """A chat's name with its profile's mark: another profile has a chat of the plain one."""
-    return f"{name}@{blake3(profile.encode()).hexdigest(4)}"
 
 
 def keep_session(

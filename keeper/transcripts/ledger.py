@@ -14,7 +14,7 @@ from keeper.claude import Footprint
 from keeper.errors import KeeperError, Partial
 from keeper.transcripts.chat import SessionFacts
 from keeper.transcripts.index import Row
-from keeper.transcripts.look import Outcome
+from keeper.transcripts.kept import Outcome
 from keeper.transcripts.verdict import Verdict
 
 

@@ -9,91 +9,17 @@ file that is not ours (SWAP-7).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import time
+from dataclasses import replace
 
-from keeper import disk, files
+from keeper import disk
 from keeper.errors import KeeperError, NoLinks
 from keeper.files import regular
 from keeper.transcripts import swap
-from keeper.transcripts.held import Held, Site, drop, held_of, hold, make_folder, quiet_now, release, token
+from keeper.transcripts.held import Held, Site, drop, held_of, hold, quiet_now, release
+from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, union, write_kept
 from keeper.transcripts.merge import merge
 from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One live file and where it is kept. `live_link` is the second link of mode split; `main` as in `judge`.
-
-    `links` are the second links that stand there, but for those of another live file of this session (doubled); where
-    there is such a one, `apart`, kept stays on an inode of its own. `back`: a killed run had let live step aside.
-    `seal` is kept's seal, read to its end if `thorough`.
-    """
-
-    live: str
-    kept: str
-    swap: str
-    label: str
-    live_link: str
-    put_aside: Callable[[str, bytes], object]
-    main: bool = True
-    apart: bool = False
-    links: tuple[str, ...] = ()
-    back: bool = False
-    seal: str = ""
-    thorough: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What was found and done. `added` counts the lines that kept gained, `waiting` inodes whose writer holds on.
-
-    `inode` and `size` are the live inode that was looked at, and how many of its bytes are in kept (0: none), so that
-    a later keep knows what it need not read. `tail`: kept only gained lines at its end. `damaged`: kept had been cut
-    or rewritten in place and was built again from its seal, `lost` its lines that were gone. `branch`: the leaf of a
-    branch that live lacks.
-    """
-
-    verdict: Verdict
-    action: str = "none"
-    mode: str = "link"
-    added: int = 0
-    variants: tuple[str, ...] = ()
-    gaps: tuple[str, ...] = ()
-    lacks: int = 0
-    waiting: int = 0
-    foreign: bool = False
-    inode: int = 0
-    size: int = 0
-    tail: bool = False
-    damaged: bool = False
-    lost: int = 0
-    branch: str = ""
-
-    @property
-    def rewrote(self) -> bool:
-        """Whether kept may be another file than it was, not only a longer one."""
-        return self.damaged or (self.action not in ("none", "linked") and not self.tail)
-
-
-def second_links(pair: Pair) -> list[str]:
-    """The second links to live inodes that stand now: those that were listed, and the one that this run made."""
-    return [path for path in dict.fromkeys([*pair.links, pair.live_link]) if regular(path) is not None]
-
-
-def write_kept(pair: Pair, data: bytes, like: int | None, time_ns: int | None) -> None:
-    """Kept gets these bytes on a new inode of its own, whole-old or whole-new, durable."""
-    make_folder(pair.swap)
-    new = f"{pair.swap}/{token()}.tmp"
-    try:
-        disk.write_new(new, [data], like=like)
-        if time_ns is not None:
-            disk.touch(new, time_ns)
-        disk.replace(new, pair.kept)
-    except (OSError, KeeperError):
-        disk.drop(new)
-        raise
-    disk.sync_dir(os.path.dirname(pair.kept))
 
 
 def pin(pair: Pair) -> tuple[Site, Held]:
@@ -130,17 +56,15 @@ class Look:
 
     def _read(self, left: list[str]) -> None:
         pair, pinned = self.pair, self.pinned
-        self.kept = files.read(pair.kept)
-        seen = os.stat(pair.kept)
-        self.kept_inode = (seen.st_dev, seen.st_ino)
+        self.kept, self.kept_inode, born = read_kept(pair)
         self.held = self._left(left)
         older = self._older_live()
         self.held += older
         # An earlier live inode of mode split is a part of what is known; what a killed run held is live's own.
-        self.known = union(pair, self.kept, older)
-        self.base = union(pair, self.known, self.held)
+        self.known = union(pair, self.kept, older, born)
+        self.base = union(pair, self.known, self.held, born)
         self.found = judge(self.known, pinned.data, pair.main)
-        self.seen = (pinned.inode[1], len(pinned.data))
+        self.seen = (pinned.inode[1], pinned.data.rfind(b"\n") + 1)
 
     def _hold(self, path: str) -> Held:
         """Hold, and remember for `abandon`."""
@@ -153,7 +77,11 @@ class Look:
         found = []
         for one in held_of(names):
             self.mine.append(one)
-            if one.inode in (self.pinned.inode, self.kept_inode):
+            if one.inode == self.pinned.inode and self.pinned.path == self.site.live:
+                # On another volume the pin is a descriptor alone: this is the only name of ours, if live goes now.
+                self.pinned.path = one.path
+                one.close()
+            elif one.inode in (self.pinned.inode, self.kept_inode):
                 drop(self.site, one)
             else:
                 found.append(one)
@@ -196,6 +124,7 @@ class Look:
         """Nothing is taken from live; what earlier runs held is."""
         added = count(self.base) - count(self.kept)
         self._take_held()
+        self._unlink_links(but=self.pinned.path)
         return self._end("absorbed" if added else "none", self.base, self.held, added)
 
     def _adopt(self, torn: tuple[bytes, ...]) -> Outcome:
@@ -212,11 +141,9 @@ class Look:
             self._unlink_links()
             return self._end("none", data, self.held)
         held = [*self.held, *self._hold_kept()]
-        disk.replace(self.pinned.path, self.pair.kept)
-        disk.sync_dir(os.path.dirname(self.pair.kept))
-        self.pinned.path = self.pair.kept
+        self._take_name()
         self._unlink_links()
-        found = swap.late(data, held, swap.LEASE_WAIT_S)
+        found = swap.late(data, held, time.monotonic() + swap.LEASE_WAIT_S)
         if found == data:
             return self._end("relinked", data, held, added)
         # A writer still held the old kept inode and wrote to it: its lines join live by a swap.
@@ -243,7 +170,7 @@ class Look:
     def _name_pin(self) -> None:
         """What is about to be replaced has a name for this swap: on another volume it had none yet, and in mode split
         its name is the second link, which goes before its writer may be done."""
-        if self.site.linked and self.pinned.path != self.pair.live_link:
+        if self.pinned.path != (self.pair.live_link if self.site.linked else self.site.live):
             return
         try:
             named = self._hold(self.pair.live_link if self.site.linked else self.pair.live)
@@ -310,12 +237,18 @@ class Look:
         self.pair.put_aside(label, self.kept)
         held = [*self.held, *self._hold_kept()]
         if self.site.linked and self.kept_inode != self.pinned.inode:
-            disk.replace(self.pinned.path, self.pair.kept)
-            disk.sync_dir(os.path.dirname(self.pair.kept))
-            self.pinned.path = self.pair.kept
+            self._take_name()
         elif not self.site.linked:
             write_kept(self.pair, live, None, os.fstat(self.pinned.fd).st_mtime_ns)
         return self._end("replaced", live, held)
+
+    def _take_name(self) -> None:
+        """The pinned inode takes the kept name, once it is on the disk itself: what was acknowledged under that name
+        must not give way to a file that a power cut empties (docs/decisions/0013)."""
+        disk.sync_file(self.pinned.path)
+        disk.replace(self.pinned.path, self.pair.kept)
+        disk.sync_dir(os.path.dirname(self.pair.kept))
+        self.pinned.path = self.pair.kept
 
     def _aside(self, fragment: bytes) -> None:
         self.pair.put_aside(os.path.basename(self.pair.kept) + ".torn", fragment)
@@ -357,38 +290,6 @@ class Look:
             self.pinned.close()
 
 
-def let_go(pair: Pair, site: Site, held: list[Held]) -> None:
-    """After a failure: a name of ours goes where its inode has the live, the kept or a second link's name too; another
-    hard link says nothing, since it may be anybody's. A name that cannot go stays for the next run."""
-    lasting = [pair.live, pair.kept, *second_links(pair)]
-    known = {(seen.st_dev, seen.st_ino) for path in lasting if (seen := regular(path)) is not None}
-    for one in held:
-        try:
-            if one.inode in known and one.path not in lasting:
-                drop(site, one)
-        except (OSError, KeeperError):
-            continue
-        finally:
-            one.close()
-
-
-def count(data: bytes) -> int:
-    """How many whole lines there are."""
-    return data.count(b"\n")
-
-
 def _whole(data: bytes) -> bytes:
     """The bytes less an unfinished last line."""
     return data[: data.rfind(b"\n") + 1]
-
-
-def union(pair: Pair, data: bytes, held: list[Held]) -> bytes:
-    """`data` with what is held; what a CLI up to 1.0.117 wrote is set aside whole instead (FIT-2)."""
-    for one in held:
-        if not one.data:
-            continue
-        if judge(data, one.data, pair.main).verdict is Verdict.UNMERGEABLE:
-            pair.put_aside(os.path.basename(pair.kept), one.data)
-        else:
-            data = merge(data, one.data).data
-    return data

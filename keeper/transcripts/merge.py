@@ -1,9 +1,10 @@
 """Folds a live transcript into the kept one, record by record: nothing is lost, nothing stands twice.
 
 Promises the laws MERGE-1 to MERGE-12: kept's order stays; a record that only live has goes right behind the
-one before it; what live has behind its last known record ends the file, repeats included; the same merge
-again adds nothing. It is a patience diff: uuids are the anchors, and lines without one are matched in order
-between two anchors. Time and memory are linear in the lines, whatever their order.
+one before it; what live has behind its last known record ends the file, repeats included (but for the late
+lines of an older file); the same merge again adds nothing. It is a patience diff: uuids are the anchors, and
+lines without one are matched in order between two anchors. Time and memory are linear in the lines, whatever
+their order.
 
 Refuses to write anything anew: every line is carried byte for byte, whether or not a parser takes it. An
 unfinished last line is no record: live's waits, kept's is completed by live or handed back to be set aside.
@@ -35,16 +36,21 @@ class Merged:
         return b"\n".join([*self.lines, b""])
 
 
-def merge(kept: bytes, live: bytes) -> Merged:
-    """Kept and live as one."""
+def merge(kept: bytes, live: bytes, late: bool = False, taken: int = 0) -> Merged:
+    """Kept and live as one.
+
+    `late`: live is an older file than kept, which took its place with all that was known of it then. What it has behind
+    its last known record was written before what kept got since, so it goes behind that record, not to the end. So
+    many of its first lines are known to be `taken`.
+    """
     ours, theirs = split(kept), split(live)
-    lines, variants = _fold(ours.lines, theirs.lines)
+    lines, variants = _fold(ours.lines, theirs.lines, taken if late else None)
     completed = any(line.startswith(ours.tail) for line in theirs.lines)
     torn = (ours.tail,) if ours.tail and not completed else ()
     return Merged(lines, len(lines) - len(ours.lines), variants, torn, theirs.tail)
 
 
-def _fold(kept: list[bytes], live: list[bytes]) -> tuple[list[bytes], tuple[str, ...]]:
+def _fold(kept: list[bytes], live: list[bytes], late: int | None) -> tuple[list[bytes], tuple[str, ...]]:
     # Claude went on writing, or live is a part of kept (MERGE-4): nearly every call, and no line is parsed.
     if live[: len(kept)] == kept:
         return live, ()
@@ -54,7 +60,7 @@ def _fold(kept: list[bytes], live: list[bytes]) -> tuple[list[bytes], tuple[str,
     # What is ahead in its middle is taken as it is, but for variants, which have a place of their own (MERGE-8).
     if not anchors.variants and is_part(kept, live):
         return live, ()
-    return _Walk(kept, live, anchors).merged(), tuple(anchors.variants)
+    return _Walk(kept, live, anchors, late).merged(), tuple(anchors.variants)
 
 
 def is_part(some: list[bytes], whole: list[bytes]) -> bool:
@@ -183,7 +189,7 @@ class _Walk:
     turn, and this is plain matching between two anchors.
     """
 
-    def __init__(self, kept: list[bytes], live: list[bytes], anchors: _Anchors) -> None:
+    def __init__(self, kept: list[bytes], live: list[bytes], anchors: _Anchors, late: int | None) -> None:
         self.kept = kept
         self.anchors = anchors
         self.first: dict[tuple[int, bytes], int] = {}
@@ -205,8 +211,11 @@ class _Walk:
         self.beside: dict[int, list[bytes]] = {}
         self.behind: dict[int, list[bytes]] = {}
         for index in range(anchors.end):
-            self._step(index, live[index])
-        self.tail = live[self._newer(live) :]
+            self._step(index, live[index], taken=late is not None and index < late)
+        self.tail = live[max(self._newer(live), late or 0) :]
+        if late is not None and anchors.end:
+            self._insert(self.tail)
+            self.tail = []
 
     def merged(self) -> list[bytes]:
         lines: list[bytes] = []
@@ -244,11 +253,11 @@ class _Walk:
                     self.again[index] = self.first[key]
                 self.first[key] = index
 
-    def _step(self, index: int, line: bytes) -> None:
+    def _step(self, index: int, line: bytes, taken: bool) -> None:
         anchors = self.anchors
         what = anchors.what[index]
         if what == _PLAIN:
-            if not self._match(line):
+            if not self._match(line) and not taken:
                 self._insert([line])
         elif what == _NEW:
             # Copies of one new record stand side by side, or a second merge would count them in another order.
@@ -323,9 +332,13 @@ class _Walk:
             stop = start
             while stop < len(kept) and uuids[kept[stop]] is None:
                 stop += 1
-            rest = iter(kept[start:stop])
-            while at < plain and live[at] in rest:
-                at += 1
+            for index in range(start, stop):
+                if at < plain and live[at] == kept[index]:
+                    at += 1
+                    if self.aside is None:
+                        self.cursor = index
+                    else:
+                        self.aside_cursor = index
             if stop == len(kept):
                 return at
         return at + _overlap(kept[max(ends, self.cursor + 1) :], live[at:plain])

@@ -18,7 +18,7 @@ from keeper.transcripts import pair
 from keeper.transcripts.absorb import absorb
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.held import label_name, leftovers, make_folder, stepped, token
-from keeper.transcripts.look import Pair
+from keeper.transcripts.kept import Pair
 from keeper.transcripts.prove import stands
 from keeper.transcripts.sealer import Sealer
 from keeper.transcripts.vault import Vault
@@ -266,6 +266,7 @@ class Mirror:
                     disk.touch(kept, time_ns)  # by size and time the next keep knows it without reading
                 return
             if regular(new) is not None and self._wins(*files.instant(new), kept, label):
+                disk.sync_file(new)  # a name that was acknowledged goes to a file that is on the disk alone
                 disk.replace(new, kept)
                 self._gained(kept)
         except FileNotFoundError:
@@ -291,7 +292,7 @@ class Mirror:
 
 
 def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
-    """One inode, or, on two volumes, the size and time that the copy was given."""
-    if seen.st_dev == have.st_dev:
-        return seen.st_ino == have.st_ino
+    """One inode, or the size and time that a copy was given."""
+    if (seen.st_dev, seen.st_ino) == (have.st_dev, have.st_ino):
+        return True
     return (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns)

@@ -15,7 +15,8 @@ from keeper.errors import KeeperError, NoLinks, Refused
 from keeper.files import regular
 from keeper.transcripts.absorb import absorb
 from keeper.transcripts.held import Site, beside_name, note, unnote
-from keeper.transcripts.look import Look, Outcome, Pair, pin, second_links, write_kept
+from keeper.transcripts.kept import Outcome, Pair, second_links, write_kept
+from keeper.transcripts.look import Look, pin
 from keeper.transcripts.prove import Proof, prove
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict
 
@@ -52,9 +53,10 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
 
 def _keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     live, kept = regular(pair.live), regular(pair.kept)
+    if live is None and pair.back and pair.live and kept:
+        return _step_back(pair, left)
     if live is None:
-        done = absorb(pair, left) if (left or second_links(pair)) and kept else Outcome(Verdict.ABSENT)
-        return _step_back(pair, done) if pair.back and pair.live and kept else done
+        return absorb(pair, left) if (left or second_links(pair)) and kept else Outcome(Verdict.ABSENT)
     if kept is None:
         return _first(pair)
     # A second link to another inode than live's is an earlier live file, whose last lines were perhaps never taken.
@@ -63,7 +65,7 @@ def _keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
         if not pair.apart and (live.st_dev, live.st_ino) == (kept.st_dev, kept.st_ino):
             return Outcome(Verdict.SAME)
         if not live.st_size:
-            return Outcome(Verdict.EMPTY)
+            return Outcome(Verdict.EMPTY, inode=live.st_ino)
         if not pair.apart and (quick := _quick(pair, known, live, kept)) is not None:
             return quick
     try:
@@ -78,10 +80,11 @@ def _keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
         raise
 
 
-def _step_back(pair: Pair, done: Outcome) -> Outcome:
-    """A killed swap without exchange had let live step aside: its name comes back, with all that it had."""
-    back = _put_back(pair, done, os.stat(pair.kept).st_mtime_ns)
-    return back or keep(replace(pair, back=False), Known(), [])
+def _step_back(pair: Pair, left: list[str]) -> Outcome:
+    """A killed swap without exchange had let live step aside: its name comes back first, since the note that tells of
+    it goes with the names that are held; then what it had joins."""
+    _put_back(pair, Outcome(Verdict.ABSENT), os.stat(pair.kept).st_mtime_ns)
+    return _keep(replace(pair, back=False), Known(), left)
 
 
 def _first(pair: Pair) -> Outcome:
@@ -107,14 +110,14 @@ def _copy(pair: Pair) -> Outcome:
         return Outcome(Verdict.ABSENT)
     try:
         data = files.read_at(fd, 0, pair.live)
-        inode, size = os.fstat(fd).st_ino, len(data)
+        inode = os.fstat(fd).st_ino
         data = data[: data.rfind(b"\n") + 1]
         if not data:
             return Outcome(Verdict.WAITING, mode="copy")
         write_kept(pair, data, None, os.fstat(fd).st_mtime_ns)
     finally:
         os.close(fd)
-    return Outcome(Verdict.AHEAD, "copied", "copy", data.count(b"\n"), inode=inode, size=size)
+    return Outcome(Verdict.AHEAD, "copied", "copy", data.count(b"\n"), inode=inode, size=len(data))
 
 
 def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result) -> Outcome | None:
@@ -154,14 +157,12 @@ def _tail(pair: Pair, inode: int, offset: int, took: Outcome) -> Outcome | None:
         if os.fstat(live_fd).st_ino != inode or not end.endswith(b"\n") or not _ends_alike(end, before, offset):
             return None
         tail = files.read_at(live_fd, offset, pair.live)
-        looked = offset + len(tail)
         tail = tail[: tail.rfind(b"\n") + 1]
         if not tail:
             return replace(took, verdict=Verdict.SAME, action="none", inode=inode, size=offset)
         disk.append(pair.kept, tail)
         disk.touch(pair.kept, os.fstat(live_fd).st_mtime_ns)
-        whole = looked if took.mode == "copy" else offset + len(tail)
-        return replace(took, added=tail.count(b"\n"), inode=inode, size=whole, tail=True)
+        return replace(took, added=tail.count(b"\n"), inode=inode, size=offset + len(tail), tail=True)
     finally:
         os.close(live_fd)
 

@@ -13,15 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keeper import claude, disk, files
-from keeper.errors import DiskError, Locked, NoLinks, NotKept, Refused
+from keeper.errors import DiskError, KeeperError, Locked, NoLinks, NotKept, Refused
 from keeper.files import regular
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.held import make_folder, token
-from keeper.transcripts.index import Row
+from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.merge import merge
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge
+
+ORPHAN_WAIT_S = 0.1
+"""So long is a chat waited for that nothing tells of: most likely it is being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,37 @@ def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:
 def seen_from(place: Place, session: str) -> Place:
     """The same chat, seen from another of its sessions."""
     return replace(place, told=place.facts.sessions[session])
+
+
+def adopt_orphans(vault: Vault) -> None:
+    """Chats that a killed first keep left without `chat.json` or row are told of again, from what stands in them: else
+    nobody would look at one whose live file is swept."""
+    known = {row.chat for row in vault.rows()}
+    rows = []
+    for name in vault.chat_names():
+        if name in known:
+            continue
+        chat = vault.chat(name)
+        try:
+            with vault.lock(name, ORPHAN_WAIT_S):
+                facts = told = vault.facts(chat)
+                for session in chat.sessions():
+                    whole = regular(chat.kept(session)) is not None
+                    if whole and (facts is None or session not in facts.sessions):
+                        facts = _facts_anew(vault, chat, session, facts, [])
+                if facts is None or any(vault.forgotten(facts.profile, session) for session in facts.sessions):
+                    continue
+                if facts != told:
+                    vault.write_facts(chat, facts, sync=True)
+                sessions = facts.sessions.items()
+                rows += [Row.of(name, session, facts.profile, one, one.born) for session, one in sessions]
+        except (KeeperError, OSError):
+            continue  # somebody makes it just now, or it is gone again
+    if rows:
+        try:
+            vault.index.write(put=rows)
+        except (DiskError, IndexLost, Locked) as error:
+            vault.notes.append(f"the index could not be written: {error}")
 
 
 def profiles_of(vault: Vault) -> list[Path]:

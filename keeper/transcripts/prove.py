@@ -16,7 +16,7 @@ from keeper.files import regular
 from keeper.transcripts import seal
 from keeper.transcripts.frame import SealBroken, last_frame
 from keeper.transcripts.held import Site, hold
-from keeper.transcripts.look import Pair, write_kept
+from keeper.transcripts.kept import Pair, write_kept
 from keeper.transcripts.verdict import Verdict, judge_sealed
 
 

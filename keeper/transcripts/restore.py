@@ -21,8 +21,8 @@ from keeper.transcripts import pair, places
 from keeper.transcripts.back import Back
 from keeper.transcripts.head import resumable
 from keeper.transcripts.keep import Keeper
+from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept
-from keeper.transcripts.look import Outcome
 from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.places import Place, seen_from
 from keeper.transcripts.vault import Vault

@@ -72,6 +72,8 @@ class _Swap:
         self.topped = False
         self.uuids: set[str] = set()
         self.stamp_ns = stamp_ns
+        self.newest = held[0] if held else None
+        self.deadline = time.monotonic() + LEASE_WAIT_S
         if stamp_ns is None and held:
             # `--continue` takes the newest time: a keep makes none newer.
             self.stamp_ns = os.fstat(held[0].fd).st_mtime_ns
@@ -82,10 +84,11 @@ class _Swap:
         while True:
             rounds += 1
             placed = self._round()
-            found = late(self.data, self.held, LEASE_WAIT_S)
+            found = late(self.data, self.held, self.deadline)
             if found == self.data:
                 break
-            if rounds >= ROUNDS:
+            # A writer that holds on past the deadline is the next run's, which puts its lines where they belong.
+            if rounds >= ROUNDS or (rounds > 1 and time.monotonic() > self.deadline):
                 for one in self.held:
                     one.owed = True
                 break
@@ -109,6 +112,7 @@ class _Swap:
         except FileNotFoundError:
             return  # on another volume, and swept: the next round puts what is in hand into kept alone
         self.held.append(fresh)
+        self.newest = fresh
         self.data = merge(self.data, fresh.data).data
 
     def _round(self) -> int:
@@ -188,7 +192,9 @@ class _Swap:
         """What came on a held inode while M was written joins M just before the exchange, so that a late line needs a
         writer within microseconds, not within the writing of a large file. M is nobody's but ours until then."""
         for _ in range(TOP_UPS):
-            more = b"".join(one.pending(self.uuids) for one in self.held if one.grew())
+            # An older inode's line would stand behind what was written to this one: it takes a round.
+            newest = self.newest
+            more = newest.pending(self.uuids) if newest is not None and newest.grew() else b""
             if not more:
                 return
             self.topped = True
@@ -281,13 +287,13 @@ def _clear(name: str) -> None:
         return
 
 
-def late(data: bytes, held: Sequence[Held], wait_s: float) -> bytes:
-    """`data` with every line that arrived on a held inode beyond what was taken from it, in order."""
-    deadline = time.monotonic() + wait_s
+def late(data: bytes, held: Sequence[Held], deadline: float) -> bytes:
+    """`data` with every line that arrived on a held inode beyond what was taken from it, in order; until the deadline
+    (of the monotonic clock) a writer that holds on is waited for."""
     for one in held:
         _wait_quiet(one, deadline)
         if one.waits():
-            data = merge(data, one.data).data
+            data = merge(data, one.data, late=one.used > 0, taken=one.data.count(b"\n", 0, one.used)).data
             one.used = one.data.rfind(b"\n") + 1
     return data
 

@@ -155,9 +155,11 @@ class Vault:
 
     def write_facts(self, chat: Chat, facts: Facts, sync: bool) -> None:
         """`chat.json`, whole-old or whole-new. One that did not read is set aside first."""
-        if os.path.lexists(chat.facts_file) and self.facts(chat) is None:
+        there = os.path.lexists(chat.facts_file)
+        if there and self.facts(chat) is None:
             self.set_aside(chat, chat.facts_file)
-        disk.write_file(chat.facts_file, written(facts), sync=sync)
+        # One that was acknowledged gives way only to one that is on the disk.
+        disk.write_file(chat.facts_file, written(facts), sync=sync or there)
 
     def set_aside(self, chat: Chat, path: str) -> str:
         """Move a file of the chat into `aside/`, under a name that tells it from all others there."""

@@ -218,12 +218,14 @@ class _Chain:
     def hanging(self, kept: _Chain) -> list[str]:
         """The parents that this file lost: named by a record of its chain, not in it, in order, each once.
 
-        A record that hangs on nothing in kept too was written so by Claude, and tells of no loss.
+        A record that hangs on nothing in kept too was written so by Claude, and tells of no loss; unless it is this
+        file's first and kept has records before it: then what Claude reads begins in the middle.
         """
         missing: dict[str, None] = {}
-        for uuid, parent in self.order.items():
+        begins_late = next(iter(self.order), None) != next(iter(kept.order), None)
+        for place, (uuid, parent) in enumerate(self.order.items()):
             if parent is None or parent in self.order:
                 continue
-            if parent in kept.order or uuid not in kept.order:
+            if parent in kept.order or uuid not in kept.order or (not place and begins_late):
                 missing[parent] = None
         return list(missing)
