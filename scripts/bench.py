@@ -2,7 +2,7 @@
 
     scripts/bench.py                    every line; a few minutes
     scripts/bench.py --quick            the same with fewer bytes and fewer rounds
-    scripts/bench.py --only merge       one group: first, second, restore, turn, merge, start
+    scripts/bench.py --only merge       one group: first, second, seal, restore, turn, merge, start
     scripts/bench.py --json             one object with `"schema": 1` on stdout
     scripts/bench.py --write            and puts the lines into docs/performance.md, with the date and the machine
 
@@ -160,7 +160,7 @@ def first(stage: Stage) -> Iterator[Line]:
     def keep() -> float:
         env = stage.env(tree.path, stage.new("vault"))
         stage.settle()
-        return timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+        return timed([*KEEPER, "keep", "--no-seal", "--profile", str(tree.path)], env)
 
     def yardstick() -> float:
         stage.settle()
@@ -195,6 +195,25 @@ def second(stage: Stage) -> Iterator[Line]:
     each = (took["keep"] - took["version"]) / len(tree.sessions) * 1000
     what = f"second keep of {len(tree.sessions)} chats, beyond `keeper --version`"
     yield Line("KEEP-5", what, each, "ms/chat", detail=f"{_ms(took['keep'])}; {_started(took)}")
+
+
+def seal(stage: Stage) -> Iterator[Line]:
+    """What the seals of a first pass cost behind it, and how large those of the real CLI's transcripts are."""
+    tree = stage.tree("seal")
+    rates = []
+    for _ in range(stage.rounds):
+        command = [*KEEPER, "keep", "--profile", str(tree.path)]
+        env = stage.env(tree.path, stage.new("vault"))
+        timed([*command, "--no-seal"], env)
+        stage.settle()
+        sealing, idle = timed(command, env), timed(command, env)
+        rates.append(tree.bytes / MB / (sealing - idle))
+    what = f"seals behind the first pass: {tree.files} files, {_mb(tree.bytes)}, durable"
+    yield Line("seal", what, statistics.median(rates), "MB/s", 50, at_least=True)
+    found = stage.work("seal_sizes", data.FIXTURES)
+    detail = f"{found['files']:.0f} transcripts of the real CLI, {_mb(found['bytes'])}"
+    yield Line("SEAL-6", "a seal's size by its transcript's, turn by turn", found["turns"], "×", detail=detail)
+    yield Line("SEAL-6", "a seal's size by its transcript's, repacked", found["repacked"], "×", 0.2, detail=detail)
 
 
 def _starts(env: dict[str, str]) -> dict[str, Callable[[], float]]:
@@ -303,7 +322,15 @@ def start(stage: Stage) -> Iterator[Line]:
 
 # ---------------------------------------------------------------------- all of it
 
-GROUPS = {"first": first, "second": second, "restore": restore, "turn": turn, "merge": merge, "start": start}
+GROUPS = {
+    "first": first,
+    "second": second,
+    "seal": seal,
+    "restore": restore,
+    "turn": turn,
+    "merge": merge,
+    "start": start,
+}
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 PROJECTS = 20
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "claude"
 WORDS = (
     "the a of to in is it that for on with as be this was not are by from at or we if so when then there here "
     "build test file line path error value return import def class self none true false round sum total list "

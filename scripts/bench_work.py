@@ -1,6 +1,7 @@
 """What `bench.py` measures in a process of its own: a cold merge, the yardstick's folders, the keep of a turn.
 
     bench_work.py merge KEPT LIVE · bench_work.py folders ROOT NAME... · bench_work.py turn ROUNDS VAULT TRANSCRIPT...
+    bench_work.py seal_sizes FIXTURES
 
 Prints one JSON object of figures; keys that end in `_s` are seconds. It imports what it measures before it begins.
 """
@@ -10,6 +11,7 @@ import os
 import re
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,11 +19,14 @@ from pathlib import Path
 import bench_data
 
 from keeper import disk, settings
+from keeper.transcripts import seal
 from keeper.transcripts.keep import keep_session
 from keeper.transcripts.merge import merge
 from keeper.transcripts.vault import Vault
 
 Figures = dict[str, float]
+TURN = 8192
+"""Bytes of a turn, as a seal meets it."""
 
 
 def cold_merge(kept: str, live: str) -> Figures:
@@ -69,7 +74,28 @@ def turn(rounds: str, vault: str, *transcripts: str) -> Figures:
     return {path: statistics.median(seconds) for path, seconds in found.items()}
 
 
+def seal_sizes(fixtures: str) -> Figures:
+    """Seals of transcripts that the real CLI wrote, 8 kB at a time, then repacked: their bytes by the transcripts'."""
+    whole = turns = repacked = files = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for number, path in enumerate(sorted(Path(fixtures).glob("*/*/projects/*/*.jsonl"))):
+            data = path.read_bytes()
+            if len(data) < 30_000:
+                continue
+            live, name = Path(folder, "live"), f"{folder}/{number}"
+            last = None
+            for end in [*range(TURN, len(data), TURN), len(data)]:
+                live.write_bytes(data[: data.rfind(b"\n", 0, end) + 1])
+                with live.open("rb") as stream:
+                    last = seal.grow(name, last, stream.fileno(), end, sync=False)
+            whole, files, turns = whole + len(data), files + 1, turns + os.path.getsize(name)
+            seal.repack(name, f"{name}.new")
+            repacked += os.path.getsize(name)
+    return {"files": files, "bytes": whole, "turns": turns / whole, "repacked": repacked / whole}
+
+
 WORK: dict[str, Callable[..., Figures]] = {"merge": cold_merge, "folders": folders, "turn": turn}
+WORK["seal_sizes"] = seal_sizes
 
 if __name__ == "__main__":
     print(json.dumps(WORK[sys.argv[1]](*sys.argv[2:])))

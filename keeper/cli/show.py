@@ -11,7 +11,7 @@ import click
 from keeper import claude, files
 from keeper.cli import out
 from keeper.errors import NotKept, Refused
-from keeper.transcripts.describe import Described, aside_names, conversation, describe
+from keeper.transcripts.describe import Described, aside_names, conversation, describe, states
 from keeper.transcripts.index import Row
 from keeper.transcripts.vault import Vault
 
@@ -80,7 +80,19 @@ def _within(vault: Vault, one: Described) -> dict[str, object]:
 
 def _say(vault: Vault, one: Described) -> None:
     out.say(f"{one.session}  {one.title}")
-    for name in ("chat", "profile", "project", "cwd", "state", "mode", "records", "live", "kept", "forked_from"):
+    for name in (
+        "chat",
+        "profile",
+        "project",
+        "cwd",
+        "state",
+        "mode",
+        "records",
+        "live",
+        "kept",
+        "forked_from",
+        "damaged",
+    ):
         value = getattr(one, name)
         if value not in (None, ""):
             out.say(f"  {name}: {value}")
@@ -130,7 +142,7 @@ def status(as_json: bool) -> int:
     names = vault.chat_names()
     missing = sorted({row.chat for row in vault.missing()})
     size = sum(_size(vault, row) for row in vault.rows())
-    states = sorted({(row.session, row.state) for row in vault.rows() if row.state})
+    found = states(vault)
     if as_json:
         out.say_json(
             {
@@ -139,15 +151,19 @@ def status(as_json: bool) -> int:
                     "path": str(vault.root), "chats": len(names), "bytes": size, "missing": missing,
                     "notes": list(dict.fromkeys(vault.notes)),
                 },
-                "states": [{"session": session, "state": state} for session, state in states],
+                "states": [asdict(one) for one in found],
             }
         )  # fmt: skip
         return 0
     out.notes(vault)
     out.say(f"vault: {vault.root}, {len(names)} chats, {size} bytes")
     out.say("agent: not running (this version has none: `keeper keep` keeps what is there now)")
-    for session, state in states:
-        out.say(f"  {session}: {state}")
+    for one in found:
+        lost = f", {one.lost} records were cut from its live file in place at {one.when}" if one.when else ""
+        cure = f": `{one.cure}` folds them back, `keeper accept {one.session}` takes what is left" if one.when else (
+            f": `{one.cure}` mends it" if one.cure else ""
+        )  # fmt: skip
+        out.say(f"  {one.session}: {one.state}{lost}{cure}")
     for chat in missing:
         out.say(f"  {chat}: its folder is missing")
     return 0

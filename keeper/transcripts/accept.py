@@ -18,7 +18,7 @@ from keeper.files import regular
 from keeper.transcripts import places, prove, swap
 from keeper.transcripts.held import Held, Site, drop, hold, quiet_now
 from keeper.transcripts.keep import Keeper
-from keeper.transcripts.kept import Pair, second_links, write_kept
+from keeper.transcripts.kept import Change, Pair, second_links, write_kept
 from keeper.transcripts.look import pin
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
@@ -102,7 +102,7 @@ class _Truth:
             raise Locked(
                 f"lines of {pair.live} are still to be merged", "run `keeper keep` on it, wait a minute, then again"
             )
-        self.mirror.seals.transcript(self.label, True)  # the seal has all of kept before any of it goes
+        self.mirror.seals.transcript(self.label, Change.JOINED)  # the seal has all of kept before any of it goes
         site, pinned = pin(pair)
         held = [pinned]
         try:
@@ -124,7 +124,7 @@ class _Truth:
         for path in second_links(pair):
             disk.unlink(path)
         disk.sync_file(pair.kept)
-        self.mirror.seals.transcript(self.label, True)
+        self.mirror.seals.transcript(self.label, Change.REPLACED)
         return truth
 
     def _quiet(self, one: Held) -> None:

@@ -11,20 +11,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from blake3 import blake3
-
 from keeper import files
 from keeper.errors import KeeperError
 from keeper.files import regular
 from keeper.transcripts import prove, seal
 from keeper.transcripts.chat import Chat
-from keeper.transcripts.frame import Bad, Frame, frames_of, raw_of
+from keeper.transcripts.frame import Bad
+from keeper.transcripts.kept import Change
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.records import uuid_of
 from keeper.transcripts.seal import Sealed
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge_sealed
-from keeper.transcripts.versions import Version, told
+from keeper.transcripts.versions import Version, digest_of, proven, told
 
 OWN = ("seal", "aside", "swap")
 """The folders of a chat that hold no kept files."""
@@ -52,10 +51,21 @@ def kept_labels(chat: Chat) -> list[str]:
     return found
 
 
+def sealed_labels(chat: Chat) -> list[str]:
+    """The labels of all transcripts that have a seal, whether or not they stand there."""
+    try:
+        names = sorted(os.listdir(chat.seals))
+    except FileNotFoundError:
+        return []
+    paths = [f"{chat.seals}/{name}" for name in names if name.endswith(".jsonl.seal") or ".jsonl." in name]
+    found = [(path, seal.label_of(path)) for path in paths]
+    return [label for path, label in found if label and chat.seal(label) == path]
+
+
 def audit(chat: Chat) -> Iterator[Finding]:
     """What does not prove out, or is not sealed yet."""
     labels = kept_labels(chat)
-    for label in labels:
+    for label in dict.fromkeys([*labels, *sealed_labels(chat)]):
         if label.endswith(".jsonl"):
             yield from _transcript(chat, label)
     yield from _others(chat, {label for label in labels if not label.endswith(".jsonl")})
@@ -73,6 +83,8 @@ def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
     try:
         kept = files.read(f"{chat.path}/{label}")
     except FileNotFoundError:
+        cure = "`keeper verify --repair` brings it back from its seal"
+        yield Finding(label, "", f"the kept transcript is missing: {cure}", True)
         return
     whole = kept.rfind(b"\n") + 1
     if sealed.last is None:
@@ -114,38 +126,23 @@ def _others(chat: Chat, labels: set[str]) -> Iterator[Finding]:
     own = os.path.relpath(chat.versions, chat.path)
     latest: dict[str, Version] = {}
     stamps: set[int] = set()
-    for at, found, label, version in _proven(chat.versions):
+    for at, found, _ in proven(chat.versions):
         if isinstance(found, Bad):
             if found.kind == "torn":
                 yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
             else:
                 cure = "`keeper verify --repair` seals the kept files anew"
-                yield Finding(own, label, f"the seal is damaged at byte {at}, {found.kind}: {cure}", True)
-        elif version is not None:
+                yield Finding(own, "", f"the seal is damaged at byte {at}, {found.kind}: {cure}", True)
+            continue
+        label, version, stamp = told(at, found)
+        if version is not None:
             latest[label] = version
         else:
-            stamps.add(told(at, found)[2])
+            stamps.add(stamp)
     for label, version in latest.items():
         yield from _other(chat, label, version, stamps)
     for label in sorted(labels - latest.keys()):
         yield Finding(label, "", "not sealed yet: the next keep does", False)
-
-
-def _proven(path: str) -> Iterator[tuple[int, Frame | Bad, str, Version | None]]:
-    """The frames of the other files' seal, each proven: its place, itself or what is wrong, whose version it is."""
-    try:
-        data = files.read(path)
-    except FileNotFoundError:
-        return
-    last: Frame | None = None
-    for at, frame in frames_of(data):
-        if isinstance(frame, Bad):
-            yield at, frame, "", None
-            continue
-        label, version, _ = told(at, frame)
-        raw = raw_of(frame, data, at, b"", last)
-        last = frame
-        yield at, raw if isinstance(raw, Bad) else frame, label, version
 
 
 def _other(chat: Chat, label: str, version: Version, stamps: set[int]) -> Iterator[Finding]:
@@ -156,7 +153,7 @@ def _other(chat: Chat, label: str, version: Version, stamps: set[int]) -> Iterat
         yield Finding(label, "", f"the kept file is missing: {cure}", True)
         return
     data = files.read(path)
-    if blake3(data).hexdigest(16) == version.digest:
+    if digest_of(data) == version.digest:
         return
     if len(data) < version.size:
         yield Finding(label, "", f"cut short in place, {version.size} bytes were sealed: {cure}", True)
@@ -172,12 +169,12 @@ def repair(vault: Vault, name: str, now: float) -> None:
     chat = vault.chat(name)
     with vault.lock(name):
         mirror = Mirror(vault, chat, now, thorough=True)
-        labels = kept_labels(chat)
-        labels += [label for label in mirror.seals.versions.latest if label not in labels]
-        for label in labels:
+        mirror.seals.renew()
+        for label in dict.fromkeys([*kept_labels(chat), *sealed_labels(chat), *mirror.seals.versions.latest]):
             if label.endswith(".jsonl"):
+                mirror.folders(label)
                 prove.prove(mirror.pair("", label, main="/" not in label))
-                mirror.seals.transcript(label, True)
+                mirror.seals.transcript(label, Change.JOINED)
             else:
                 mirror.prove_other(label)
         mirror.seals.flush()

@@ -58,9 +58,10 @@ class Back:
             done = pair.restore(one, outcome, False, now_ns)
             self.mirror.changed += done.action in ("restored", "folded")
         elif not os.path.lexists(live):
-            self._put_back(kept, live, now_ns)
+            self._put_back(kept, live, label, now_ns)
 
-    def _put_back(self, kept: str, live: str, now_ns: int) -> None:
+    def _put_back(self, kept: str, live: str, label: str, now_ns: int) -> None:
+        self.mirror.prove_size(kept, label)
         disk.touch(kept, now_ns)
         try:
             try:

@@ -17,10 +17,13 @@ from keeper.files import regular
 from keeper.transcripts.index import Row
 from keeper.transcripts.records import Record, is_prompt, read, split
 from keeper.transcripts.vault import Vault
+from keeper.transcripts.verdict import FOLDED_BY_RESTORE, Verdict
 
 TITLE_CHARS = 80
 LAST_TIME = 253402300799
 """The end of the year 9999, past which no date is written; some volumes hold later times."""
+_MENDED = FOLDED_BY_RESTORE | {Verdict.DAMAGED}
+"""What a restore puts right."""
 _TITLES = ((b'"custom-title"', "customTitle"), (b'"ai-title"', "aiTitle"), (b'"summary"', "summary"))
 
 
@@ -45,6 +48,42 @@ class Described:
     forked_from: str | None = None
     cleared_from: str | None = None
     continues: str | None = None
+    damaged: str = ""
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """How a session stands that is not as it should be. Of one that was damaged in place, `lost` records were cut from
+    its live file at `when` (ISO, else ""); `cure` is the command that mends it, "" where none is needed."""
+
+    session: str
+    state: str
+    lost: int = 0
+    when: str = ""
+    cure: str = ""
+
+
+def states(vault: Vault) -> list[State]:
+    """Every session whose last keep found more than what it knew."""
+    found = {}
+    for row in vault.rows():
+        if not row.state:
+            continue
+        facts = vault.facts(vault.chat(row.chat))
+        told = facts.sessions.get(row.session) if facts else None
+        full = " --full" if row.state == Verdict.DAMAGED else ""
+        cure = f"keeper restore {row.session}{full}" if row.state in _MENDED else ""
+        if row.state == Verdict.DAMAGED and told is not None:
+            one = State(row.session, row.state, told.lost, _iso(told.damaged), cure)
+        else:
+            one = State(row.session, row.state, cure=cure)
+        found[row.session, row.state] = one
+    return [found[key] for key in sorted(found)]
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(min(max(seconds, 0), LAST_TIME), UTC).isoformat(timespec="seconds")
 
 
 def describe(vault: Vault, rows: Iterable[Row]) -> list[Described]:
@@ -69,7 +108,7 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
         return None
     facts = vault.facts(chat)
     session = facts.sessions.get(row.session) if facts else None
-    last = datetime.fromtimestamp(min(max(seen.st_mtime, 0), LAST_TIME), UTC).isoformat(timespec="seconds")
+    last = _iso(seen.st_mtime)
     state = row.state or "live"
     return Described(
         row.chat, row.session, row.profile, row.project, row.cwd, title_of(data),
@@ -77,6 +116,7 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
         str(lives[0]) if lives else "", chat.kept(row.session), row.mode,
         session.forked_from if session else None, session.cleared_from if session else None,
         session.continues if session else None,
+        _iso(session.damaged) if session and session.damaged else "", session.lost if session else 0,
     )  # fmt: skip
 
 

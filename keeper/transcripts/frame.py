@@ -25,7 +25,7 @@ PACKED_BYTES = 4 << 20
 LEVEL, REPACK_LEVEL = 6, 12
 
 _MAGIC, _TAIL = b"KSL1", b"1LSK"
-_HEADER = struct.Struct("<4sIIIIIIQQQQQQQ16s32s32s")
+_HEADER = struct.Struct("<4sIIIIIIQQQQQQQ16s16s32s32s")
 _TRAILER = struct.Struct("<Q4s")
 _MARK = struct.Struct("<QQ")
 _NONE = bytes(32)
@@ -51,7 +51,7 @@ class Frame:
 
     `about`: whose bytes they are, where a seal holds more than one file's. `since` counts the content bytes since the
     last frame that stands for itself, `loose` the frames since the last repack; `marks` are (time, content's end) of
-    the frames that a repack joined.
+    the frames that a repack joined; `window` is the digest of what the next one may be packed with.
     """
 
     flags: int
@@ -68,6 +68,7 @@ class Frame:
     time_ns: int
     packed: int
     end_digest: bytes
+    window: bytes
     own: bytes = _NONE
     chain: bytes = _NONE
     marks: tuple[tuple[int, int], ...] = ()
@@ -82,7 +83,8 @@ class Frame:
         """The header's bytes."""
         return _HEADER.pack(
             _MAGIC, self.flags, self.told, self.prefix, self.since, self.marked, self.loose, self.number, self.offset,
-            self.removed, self.inserted, self.end, self.time_ns, self.packed, self.end_digest, self.own, self.chain,
+            self.removed, self.inserted, self.end, self.time_ns, self.packed, self.end_digest, self.window,
+            self.own, self.chain,
         )  # fmt: skip
 
     def digest(self, raw: bytes) -> bytes:
@@ -154,6 +156,7 @@ class Writer:
             time_ns=time_ns,
             packed=len(raw) if stored else len(packed),
             end_digest=digest_of_end(end_bytes),
+            window=digest_of_end((before + raw)[-PREFIX:]),
             marks=tuple(marks),
             about=about,
         )
@@ -217,11 +220,17 @@ def frames_of(data: bytes) -> Iterator[tuple[int, Frame | Bad]]:
             continue
         following = _next(data, at + 1)
         if following is None:
-            torn = data.startswith(_MAGIC[: len(data) - at], at) and not data.endswith(_TAIL)
-            yield at, Bad(at, "torn" if torn else "no frame stands here")
+            yield at, Bad(at, "torn" if _torn(data, at) else "no frame stands here")
             return
         yield at, Bad(at, "no frame stands here")
         at = following
+
+
+def _torn(data: bytes, at: int) -> bool:
+    """Whether a frame was begun here and never finished: what stands there is too short for it."""
+    if not data.startswith(_MAGIC[: len(data) - at], at):
+        return False
+    return at + _HEADER.size > len(data) or at + Frame(*_HEADER.unpack_from(data, at)[1:]).size > len(data)
 
 
 def walk(path: str) -> Iterator[tuple[int, Frame | Bad]]:

@@ -223,7 +223,7 @@ class Keeper:
 
     def _seal(self, mirror: Mirror, label: str, outcome: Outcome) -> None:
         """What this keep covers is sealed before it is answered; a pass over a profile answers first (`seal`)."""
-        mirror.seals.transcript(label, outcome.rewrote)
+        mirror.seals.transcript(label, outcome.change)
         mirror.seals.flush()
         if mirror.seals.behind:
             self.behind[mirror.chat.name] = mirror.seals.behind

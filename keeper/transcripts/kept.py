@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from keeper import disk, files
 from keeper.errors import KeeperError
@@ -41,6 +42,15 @@ class Pair:
     thorough: bool = False
 
 
+class Change(Enum):
+    """What a kept file is to what was sealed of it: that and more at its end; all of that, and more anywhere; or
+    another one, knowingly."""
+
+    GREW = "grew"
+    JOINED = "joined"
+    REPLACED = "replaced"
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What was found and done. `added` counts the lines that kept gained, `waiting` inodes whose writer holds on.
@@ -68,9 +78,12 @@ class Outcome:
     branch: str = ""
 
     @property
-    def rewrote(self) -> bool:
-        """Whether kept may be another file than it was, not only a longer one."""
-        return self.damaged or (self.action not in ("none", "linked") and not self.tail)
+    def change(self) -> Change:
+        """What kept is to what was sealed of it."""
+        if self.verdict is Verdict.UNMERGEABLE:
+            return Change.REPLACED
+        whole = not self.damaged and (self.action in ("none", "linked") or self.tail)
+        return Change.GREW if whole else Change.JOINED
 
 
 def second_links(pair: Pair) -> list[str]:

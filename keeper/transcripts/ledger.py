@@ -15,7 +15,7 @@ from keeper.errors import KeeperError, Partial
 from keeper.transcripts.chat import SessionFacts
 from keeper.transcripts.index import Row
 from keeper.transcripts.kept import Outcome
-from keeper.transcripts.verdict import Verdict
+from keeper.transcripts.verdict import FOLDED_BY_RESTORE, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,9 @@ def warnings(footprint: Footprint, outcome: Outcome, rebuilt: Sequence[str] = ()
     found = []
     if outcome.damaged:
         session = footprint.session
+        full = "" if outcome.verdict in FOLDED_BY_RESTORE else " --full"
         then = "they were folded back" if outcome.action in ("folded", "absorbed") else (
-            f"`keeper restore {session}` folds them back, `keeper accept {session}` makes what is left the truth"
+            f"`keeper restore {session}{full}` folds them back, `keeper accept {session}` makes what is left the truth"
         )  # fmt: skip
         found.append(f"{outcome.lost} records were cut or rewritten in place, and are kept from the seal: {then}")
     for label in rebuilt:

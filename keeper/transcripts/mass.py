@@ -19,6 +19,7 @@ from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.index import Row
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
+from keeper.transcripts.prove import stands
 from keeper.transcripts.restore import STEP_NS, Restored, Restorer, failed, resume_line, with_errors
 
 Progress = Callable[[int, int], None]
@@ -139,6 +140,7 @@ class _Mass:
                 self.folders.add(folder)
             mirror = Mirror(self.vault, chat, self.restorer.now_ns / 1e9)
             plain = not any(".live" in name for name in mirror.names) and not mirror.left and _ends_well(kept)
+            plain = plain and stands(kept, chat.seal(f"{row.session}.jsonl"))
             linked = plain and self._link(kept, live)
             if linked:
                 self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)

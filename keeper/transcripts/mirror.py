@@ -18,7 +18,7 @@ from keeper.transcripts import pair
 from keeper.transcripts.absorb import absorb
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.held import label_name, leftovers, make_folder, stepped, token
-from keeper.transcripts.kept import Pair
+from keeper.transcripts.kept import Change, Pair
 from keeper.transcripts.prove import stands
 from keeper.transcripts.sealer import Sealer
 from keeper.transcripts.vault import Vault
@@ -59,6 +59,7 @@ class Mirror:
         self.seals = Sealer(chat, now, self._put_aside, later, thorough=thorough)
         self.refresh()
         self.settled = now - SETTLED_S
+        self.links = True
         self.changed = 0
         self.waiting = 0
         self.dirty: list[str] = []
@@ -110,7 +111,7 @@ class Mirror:
                 self.waiting += outcome.waiting
                 if outcome.added:
                     self._gained(path)
-                self.seals.transcript(label, outcome.rewrote)
+                self.seals.transcript(label, outcome.change)
 
     def _stepped_aside(self, label: str) -> str:
         """Where the live file stood that a killed run had let step aside: beside the name that it made; "" for none."""
@@ -129,10 +130,12 @@ class Mirror:
         if seen is None:
             return
         if have is None:
-            self._folders(label)
+            self.folders(label)
             if os.path.lexists(kept):
                 self.vault.set_aside(self.chat, kept)
-        elif _unchanged(seen, have) and not self.left_of(label) and self._as_sealed(live, kept, label, have):
+        elif (
+            _unchanged(seen, have, self.links) and not self.left_of(label) and self._as_sealed(live, kept, label, have)
+        ):
             if seen.st_ctime > self.settled:
                 self.dirty.append(kept)  # what Claude appended through the link is made durable with the rest (KEEP-2)
             return
@@ -141,7 +144,9 @@ class Mirror:
             if outcome.action != "none":
                 self._gained(kept)
             self.waiting += outcome.waiting
-            self.seals.transcript(label, outcome.rewrote)
+            self.seals.transcript(label, outcome.change)
+            if outcome.damaged:
+                self.rebuilt.append(label)
             return
         if have is None:
             self._take(live, kept)
@@ -157,7 +162,7 @@ class Mirror:
         one = self.pair(live, label)
         if one.links or one.thorough or not stands(kept, one.seal):
             return False
-        self.seals.transcript(label, False)
+        self.seals.transcript(label, Change.GREW)
         return True
 
     def prove_other(self, label: str) -> None:
@@ -166,9 +171,16 @@ class Mirror:
         if regular(kept) is None:
             content = self.seals.versions.content(label)
             if isinstance(content, bytes):
-                self._folders(label)
+                self.folders(label)
                 self._put(kept, content, self.seals.versions.latest[label].mtime_ns)
         self._seal_other(kept, label)
+
+    def prove_size(self, kept: str, label: str) -> None:
+        """Before a kept file is put back: one that was cut short in place while it lived is as it was sealed again."""
+        version = self.seals.versions.latest.get(label)
+        seen = regular(kept)
+        if version is not None and seen is not None and seen.st_size < version.size:
+            self._seal_other(kept, label)
 
     def _seal_other(self, kept: str, label: str) -> None:
         """One that was cut short in place is as it was sealed again, on an inode of its own: live stays as it is, and
@@ -204,7 +216,7 @@ class Mirror:
     def _put_aside(self, name: str, data: bytes) -> object:
         return self.vault.put_aside(self.chat, name, data)
 
-    def _folders(self, label: str) -> None:
+    def folders(self, label: str) -> None:
         """The folder levels below the chat's, one at a time: a chat that was removed is never made anew."""
         path = self.chat.path
         for level in label.split("/")[:-1]:
@@ -221,6 +233,7 @@ class Mirror:
         try:
             disk.link(live, kept)
         except NoLinks:
+            self.links = False
             self._copy(live, kept)
             return
         except FileNotFoundError:
@@ -259,6 +272,7 @@ class Mirror:
             try:
                 disk.link(live, new)
             except NoLinks:
+                self.links = False
                 data, time_ns = files.instant(live)
                 if self._wins(data, time_ns, kept, label) and data != files.read(kept):
                     self._put(kept, data, time_ns)
@@ -291,8 +305,8 @@ class Mirror:
         return list(files.walk(path, label, self.errors))
 
 
-def _unchanged(seen: os.stat_result, have: os.stat_result) -> bool:
-    """One inode, or the size and time that a copy was given."""
-    if (seen.st_dev, seen.st_ino) == (have.st_dev, have.st_ino):
-        return True
+def _unchanged(seen: os.stat_result, have: os.stat_result, links: bool) -> bool:
+    """One inode, or, where no link can be made, the size and time that the copy was given."""
+    if seen.st_dev == have.st_dev and links:
+        return seen.st_ino == have.st_ino
     return (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns)

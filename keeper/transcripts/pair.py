@@ -38,7 +38,7 @@ class Known:
 
 def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     """Bring live's records into kept. `left` are names that an earlier run held for this pair (`held.leftovers`)."""
-    proof = prove(pair) if pair.seal and regular(pair.kept) is not None else Proof()
+    proof = prove(pair) if pair.seal and os.path.lexists(pair.seal) else Proof()
     if proof.verdict is Verdict.SAME:
         return _keep(pair, known, left)
     if proof.verdict is Verdict.DAMAGED:
@@ -129,8 +129,6 @@ def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result)
         # The link holds the inode, so its number is no other file's: the size tells whether it grew.
         if linked is None or linked.st_ino != live.st_ino or live.st_size < known.live_size:
             return None
-        if live.st_size == known.live_size:
-            return Outcome(Verdict.SAME, mode="split", inode=live.st_ino, size=live.st_size)
         return _tail(pair, live.st_ino, known.live_size, Outcome(Verdict.SAME, "split", "split"))
     if known.mode != "copy" or live.st_size < kept.st_size:
         return None

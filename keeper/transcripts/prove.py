@@ -45,17 +45,19 @@ def stands(kept: str, sealed: str) -> bool:
         os.close(fd)
 
 
-def prove(pair: Pair, thorough: bool = False) -> Proof:
-    """Hold kept against its seal; build it again where it is damaged. `thorough` reads both to the end.
-
-    Raises FileNotFoundError where nothing is kept.
-    """
-    if not thorough and stands(pair.kept, pair.seal):
+def prove(pair: Pair) -> Proof:
+    """Hold kept against its seal; build it again where it is damaged or gone. `pair.thorough`: read to the end."""
+    there = regular(pair.kept) is not None
+    if there and not pair.thorough and stands(pair.kept, pair.seal):
         return Proof()
     sealed = seal.read(pair.seal)
     if sealed.torn:
         disk.cut(pair.seal, sealed.good)  # a frame that a killed run had begun
     known = sealed.whole_lines()
+    if not there:
+        if known:
+            write_kept(pair, known, None, sealed.last.time_ns if sealed.last else None)
+        return Proof(Verdict.DAMAGED, known.count(b"\n")) if known else Proof()
     found = judge_sealed(known, files.read(pair.kept), pair.main)
     if found.verdict is Verdict.DAMAGED:
         return Proof(Verdict.DAMAGED, found.lacks, _build_again(pair, known))

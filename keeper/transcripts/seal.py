@@ -83,10 +83,12 @@ def end_of_lines(fd: int, start: int) -> int:
     return start
 
 
-def grow(path: str, last: Frame | None, fd: int, now_ns: int, sync: bool = True) -> Frame | None:
+def grow(
+    path: str, last: Frame | None, fd: int, now_ns: int, sync: bool = True, label: str = ""
+) -> Frame | None:  # fmt: skip
     """Seal the whole lines that the file behind `fd` has beyond the seal, whose last frame is `last` and `holds`.
 
-    Returns the last frame now. Durable when this returns, if `sync`.
+    Returns the last frame now; a first one tells `label`. Durable when this returns, if `sync`.
     """
     writer = Writer(last)
     start = writer.end
@@ -96,8 +98,11 @@ def grow(path: str, last: Frame | None, fd: int, now_ns: int, sync: bool = True)
         if not raw:
             return last  # shorter than a moment ago: the next look finds out why
         before = _before(fd, start, writer.prefix())
+        if before and writer.last is not None and digest_of_end(before) != writer.last.window:
+            before = b""  # damaged before its last 4 KiB: what is sealed now must not hang on it
         start += len(raw)
-        writer.add(start - len(raw), 0, raw, before, _before(fd, start), now_ns)
+        about = b"" if writer.last else os.fsencode(label)
+        writer.add(start - len(raw), 0, raw, before, _before(fd, start), now_ns, about=about)
     if not writer.out or os.fstat(fd).st_size < end:
         return last
     disk.append(path, bytes(writer.out), make=True, sync=sync)
@@ -184,6 +189,13 @@ def read(path: str, until_ns: int | None = None) -> Sealed:
     return sealed
 
 
+def label_of(path: str) -> str:
+    """Whose seal it is, as its first frame tells; "" where it does not."""
+    for _, found in walk(path):
+        return "" if isinstance(found, Bad) else os.fsdecode(found.about)
+    return ""
+
+
 def first_time(path: str) -> int:
     """When the first bytes were sealed, in ns since the epoch; 0 where nothing was."""
     for _, found in walk(path):
@@ -262,8 +274,10 @@ class _Packer:
         self.content = bytearray()
         self.run = 0
         self.marks: list[tuple[int, int]] = []
+        self.about = b""
 
     def take(self, frame: Frame, raw: bytes) -> None:
+        self.about = self.about or frame.about
         if frame.removed or frame.offset != len(self.content):
             self.close()
             self.content[frame.offset : frame.offset + frame.removed] = raw
@@ -281,9 +295,10 @@ class _Packer:
             end = start + min(PACKED_BYTES, self.run)
             own = [mark for mark in self.marks if start < mark[1] <= end]
             time_ns = own[-1][0] if own else next(when for when, to in self.marks if to > end)
+            about = b"" if self.writer.last else self.about
             self.writer.add(
                 start, 0, bytes(self.content[start:end]), b"", bytes(self.content[max(0, end - END) : end]), time_ns,
-                repacked=True, marks=own[:-1] if own and own[-1][1] == end else own,
+                repacked=True, marks=own[:-1] if own and own[-1][1] == end else own, about=about,
             )  # fmt: skip
             self.run -= end - start
             start = end

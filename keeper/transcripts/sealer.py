@@ -17,22 +17,24 @@ from keeper.transcripts import seal
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.frame import Frame, SealBroken, last_frame
 from keeper.transcripts.held import make_folder, token
+from keeper.transcripts.kept import Change
 from keeper.transcripts.seal import Sealed
 from keeper.transcripts.vault import Vault
-from keeper.transcripts.versions import Versions
+from keeper.transcripts.verdict import Verdict, judge_sealed
+from keeper.transcripts.versions import Versions, digest_of, renewed
 
 REPACK_FRAMES = 64
 """So many frames of single turns are joined once their transcript is quiet."""
 REPACK_QUIET_S = 3600.0
 
 PutAside = Callable[[str, bytes], object]
-Behind = dict[str, dict[str, bool]]
-"""What is to be sealed: by chat and label, whether kept is another file than was sealed."""
+Behind = dict[str, dict[str, Change]]
+"""What is to be sealed: by chat and label, what kept is to what was sealed."""
 
 
 class Sealer:
-    """The sealing of one chat. `later`: only note what is to be sealed (`behind`, by label: whether kept is another
-    file now), since a pass over a profile answers first. `wrote` tells that something is not yet synced."""
+    """The sealing of one chat. `later`: only note what is to be sealed (`behind`), since a pass over a profile answers
+    first. `wrote` tells that something is not yet synced."""
 
     def __init__(
         self, chat: Chat, now: float, put_aside: PutAside,
@@ -44,14 +46,14 @@ class Sealer:
         self.later = later
         self.sync = sync
         self.thorough = thorough
-        self.behind: dict[str, bool] = {}
+        self.behind: dict[str, Change] = {}
         self.wrote = False
         self._versions: Versions | None = None
 
     # ------------------------------------------------------------------ transcripts
 
-    def transcript(self, label: str, changed: bool) -> None:
-        """Seal what the kept transcript has beyond its seal. `changed`: it may be another file than was sealed."""
+    def transcript(self, label: str, change: Change) -> None:
+        """Seal what the kept transcript has beyond its seal."""
         path = self.chat.seal(label)
         try:
             fd = files.open_read(f"{self.chat.path}/{label}")
@@ -61,31 +63,43 @@ class Sealer:
             last: Frame | None = None
             try:
                 last = last_frame(path)
+                if last is not None and not seal.holds(last, fd) and change is Change.GREW:
+                    change = Change.JOINED  # a run was killed between a fold and its seal
             except SealBroken:
-                changed = True
-            have = os.fstat(fd).st_size
-            changed |= last is not None and not seal.holds(last, fd)  # a run was killed between a fold and its seal
-            if not changed and not self.thorough and last is not None and seal.end_of_lines(fd, last.end) == last.end:
-                return
-            if self.later:
-                if have:
-                    self.behind[label] = changed
-                return
-            new = not os.path.lexists(path)
-            self._folder()
-            if (changed or self.thorough) and not new:
-                sealed = self._read(path)
-                data = files.read_at(fd, 0, path)
-                data = data[: data.rfind(b"\n") + 1]
-                last = sealed.last
-                if sealed.holes is not None or not data.startswith(bytes(sealed.content)):
-                    self.wrote |= seal.splice(path, sealed, data, self.now_ns, self.sync) is not last
-                    return
-            self.wrote |= seal.grow(path, last, fd, self.now_ns, self.sync) is not last
-            if new and self.wrote and self.sync:
-                disk.sync_dir(self.chat.seals)
+                change = Change.JOINED if change is Change.GREW else change
+            grew = change is Change.GREW and not self.thorough
+            if grew and last is not None and seal.end_of_lines(fd, last.end) == last.end:
+                if self.later and self._many(last):
+                    self.behind[label] = change  # only to be repacked
+            elif self.later:
+                if os.fstat(fd).st_size:
+                    self.behind[label] = change
+            elif grew or not os.path.lexists(path):
+                self._grow(path, label, last, fd)
+            else:
+                self._splice(path, label, change, fd)
         finally:
             os.close(fd)
+
+    def _grow(self, path: str, label: str, last: Frame | None, fd: int) -> None:
+        new = last is None
+        self._folder()
+        self.wrote |= seal.grow(path, last, fd, self.now_ns, self.sync, label) is not last
+        if new and self.wrote and self.sync:
+            disk.sync_dir(self.chat.seals)
+
+    def _splice(self, path: str, label: str, change: Change, fd: int) -> None:
+        sealed = self._read(path)
+        data = files.read_at(fd, 0, path)
+        data = data[: data.rfind(b"\n") + 1]
+        if sealed.holes is None and data.startswith(bytes(sealed.content)):
+            self._grow(path, label, sealed.last, fd)
+            return
+        if change is not Change.REPLACED:
+            found = judge_sealed(sealed.whole_lines(), data, "/" not in label)
+            if found.verdict is Verdict.DAMAGED:
+                return  # cut in place since it was proven: the next keep tells, and builds it again
+        self.wrote |= seal.splice(path, sealed, data, self.now_ns, self.sync) is not sealed.last
 
     def _read(self, path: str) -> Sealed:
         """The seal, its end such that frames can follow: what does not read there is set aside and cut off."""
@@ -109,10 +123,13 @@ class Sealer:
             last = last_frame(path)
         except SealBroken:
             return False
-        if last is None or last.loose < REPACK_FRAMES or self.now_ns - last.time_ns < REPACK_QUIET_S * 1e9:
+        if last is None or not self._many(last):
             return False
         make_folder(self.chat.swap)
         return seal.repack(path, f"{self.chat.swap}/{token()}.tmp")
+
+    def _many(self, last: Frame) -> bool:
+        return last.loose >= REPACK_FRAMES and self.now_ns - last.time_ns > REPACK_QUIET_S * 1e9
 
     # ------------------------------------------------------------------ other files
 
@@ -123,6 +140,16 @@ class Sealer:
             self._versions = Versions(self.chat.versions)
         return self._versions
 
+    def renew(self) -> None:
+        """Where a frame of the other files' seal does not prove out: the seal is set aside whole, and made anew of
+        those that do."""
+        data = renewed(self.chat.versions)
+        if data is not None:
+            self.put_aside(os.path.basename(self.chat.versions), files.read(self.chat.versions))
+            make_folder(self.chat.swap)
+            disk.write_file(self.chat.versions, data, beside=self.chat.swap)
+            self._versions = None
+
     def other(self, label: str, seen: os.stat_result) -> bytes | None:
         """Seal the kept file of that label, whose stat is `seen`. Where it was cut short in place since (or, if
         `thorough`, damaged otherwise), the bytes that it must have instead."""
@@ -131,13 +158,17 @@ class Sealer:
         version = self.versions.latest.get(label)
         shorter = version is not None and seen.st_size < version.size
         if self.later and not shorter and not self.thorough:
-            self.behind[label] = False
+            self.behind[label] = Change.GREW
             return None
         data = files.read(f"{self.chat.path}/{label}")
         if version is not None and (len(data) < version.size or self._rotten(label, data, seen)):
             sealed = self.versions.content(label)
             if isinstance(sealed, bytes):
                 return sealed
+        elif version is not None and version.digest != digest_of(data):
+            sealed = self.versions.content(label)
+            if isinstance(sealed, bytes) and not data.startswith(sealed):
+                self.put_aside(os.path.basename(label), sealed)  # as where another inode brings the newer version
         self.versions.add(label, data, seen.st_mtime_ns, self.now_ns)
         return None
 
@@ -189,10 +220,10 @@ def seal_behind(
         disk.sync_volume(vault.root)
 
 
-def _seal_chat(sealer: Sealer, labels: dict[str, bool]) -> bool:
-    for label, changed in labels.items():
+def _seal_chat(sealer: Sealer, labels: dict[str, Change]) -> bool:
+    for label, change in labels.items():
         if label.endswith(".jsonl"):
-            sealer.transcript(label, changed)
+            sealer.transcript(label, change)
             sealer.repack(label)
             continue
         seen = files.regular(f"{sealer.chat.path}/{label}")

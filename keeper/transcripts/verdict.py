@@ -9,8 +9,10 @@ two names are one inode, or that a name is missing, the caller knows.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import ne
 
 from keeper.claude import NEW_ID_ON_RESUME, newest_version
 from keeper.transcripts.merge import is_part
@@ -36,6 +38,8 @@ class Verdict(StrEnum):
     DAMAGED = "damaged"
 
 
+ALIKE_BYTES = 8
+"""A line that differs from one of its length in so few bytes is that one, damaged: a new one has its own uuid."""
 TOMBSTONE_BYTES = 64 << 10
 """So near the end Claude looks for a record that it takes out (docs/claude-on-disk.md)."""
 FOLDED_BY_KEEP = frozenset({Verdict.PARTIAL})
@@ -153,8 +157,20 @@ def _taken_out(before: list[bytes], gone: Counter[bytes], now: list[bytes], main
         return False
     records = [read(line) for line in gone]
     uuids = {record.uuid for record in records if record is not None}
-    answers = all(r is not None and r.type == "assistant" and r.uuid and not (main and r.sidechain) for r in records)
-    return answers and not any((r := read(line)) is not None and r.parent in uuids for line in now)
+    if not all(r is not None and r.type == "assistant" and r.uuid and not (main and r.sidechain) for r in records):
+        return False
+    if any(not _own(line, gone, uuids) for line in Counter(now) - Counter(before)):
+        return False
+    return not any((r := read(line)) is not None and r.parent in uuids for line in now)
+
+
+def _own(line: bytes, gone: Iterable[bytes], uuids: Container[str | None]) -> bool:
+    """Whether a new line is a record of its own, and not what damage made of one that is gone."""
+    record = read(line)
+    if record is None or (record.uuid is not None and record.uuid in uuids):
+        return False
+    alike = (other for other in gone if len(other) == len(line))
+    return all(sum(map(ne, line, other)) > ALIKE_BYTES for other in alike)
 
 
 def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:

@@ -76,7 +76,9 @@ def verify(
             for session in facts.sessions if facts else ():
                 records += _transcript(chat, session, faults, notes)
             for found in audit(chat) if os.path.isdir(chat.path) else ():
-                fault = Fault(name, _session_of(found.file), found.file, found.record, found.kind)
+                sessions = list(facts.sessions) if facts else []
+                session = _session_of(found.file) or (sessions[0] if len(sessions) == 1 else "")
+                fault = Fault(name, session, found.file, found.record, found.kind)
                 (faults if found.proven else notes).append(fault)
         faults += _modes(chat)
         held = [left for names_ in leftovers(chat.swap, tidy=False).values() for left in names_]
@@ -95,8 +97,9 @@ def _transcript(chat: Chat, session: str, faults: list[Fault], notes: list[Fault
     try:
         parts = split(files.read(chat.kept(session)))
     except FileNotFoundError:
-        faults.append(Fault(chat.name, session, name, "", "the kept transcript is missing"))
-        return 0
+        if not os.path.lexists(chat.seal(name)):
+            faults.append(Fault(chat.name, session, name, "", "the kept transcript is missing"))
+        return 0  # one that has a seal the audit tells of
     known: set[str] = set()
     for number, line in enumerate(parts.lines, 1):
         if not line.strip():

@@ -15,8 +15,8 @@ from urllib.parse import quote, unquote_to_bytes
 import orjson
 from blake3 import blake3
 
-from keeper import disk
-from keeper.transcripts.frame import Bad, Frame, Writer, raw_at, walk
+from keeper import disk, files
+from keeper.transcripts.frame import Bad, Frame, Writer, frames_of, raw_at, raw_of, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,11 @@ class Version:
     mtime_ns: int
     sealed_ns: int
     digest: str
+
+
+def digest_of(data: bytes) -> str:
+    """The digest that tells a version."""
+    return blake3(data).hexdigest(16)
 
 
 class Versions:
@@ -68,7 +73,7 @@ class Versions:
 
     def add(self, label: str, data: bytes, mtime_ns: int, now_ns: int) -> None:
         """A version to be sealed at `flush`; one that is sealed already is told by its new time alone."""
-        digest = blake3(data).hexdigest(16)
+        digest = digest_of(data)
         version = self.latest.get(label)
         if version is not None and version.digest == digest:
             if mtime_ns not in self.stamps:
@@ -93,6 +98,34 @@ class Versions:
         return True
 
 
+def proven(path: str) -> Iterator[tuple[int, Frame | Bad, bytes]]:
+    """Every frame of the seal with its place and its bytes; what does not prove out in its stead."""
+    try:
+        data = files.read(path)
+    except FileNotFoundError:
+        return
+    last: Frame | None = None
+    for at, frame in frames_of(data):
+        if isinstance(frame, Bad):
+            yield at, frame, b""
+            continue
+        raw = raw_of(frame, data, at, b"", last)
+        last = frame
+        yield (at, raw, b"") if isinstance(raw, Bad) else (at, frame, raw)
+
+
+def renewed(path: str) -> bytes | None:
+    """The seal made anew of its frames that prove out; None where all do."""
+    writer = Writer(None)
+    whole = True
+    for _, frame, raw in proven(path):
+        if isinstance(frame, Bad):
+            whole = False
+        else:
+            writer.add(writer.end, 0, raw, b"", raw[-4096:], frame.time_ns, about=frame.about)
+    return None if whole else bytes(writer.out)
+
+
 def told(at: int, frame: Frame) -> tuple[str, Version | None, int]:
     """What a frame is about: a label with its version, or a time that what is sealed was given since."""
     try:
@@ -103,13 +136,3 @@ def told(at: int, frame: Frame) -> tuple[str, Version | None, int]:
         return label, Version(at, frame.inserted, int(about["mtime"]), frame.time_ns, str(about["digest"])), 0
     except (ValueError, TypeError, KeyError):
         return "", None, 0
-
-
-def each(path: str) -> Iterator[tuple[str, Version]]:
-    """Every version in the seal, in the order in which they were sealed."""
-    for at, frame in walk(path):
-        if isinstance(frame, Bad):
-            return
-        label, version, _ = told(at, frame)
-        if version is not None:
-            yield label, version

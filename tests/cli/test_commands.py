@@ -22,7 +22,7 @@ from tests.seam import world
 Command = Callable[..., Ran]
 
 S, T, NEVER = session_id(1), session_id(2), session_id(9)
-COMMANDS = ["keep", "restore", "list", "show", "export", "status", "merge", "forget", "verify", "reindex"]
+COMMANDS = ["keep", "restore", "accept", "list", "show", "export", "status", "merge", "forget", "verify", "reindex"]
 
 
 @pytest.fixture
