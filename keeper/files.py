@@ -177,6 +177,15 @@ def born(name: Name, fd: int) -> float:
     return os.fstat(fd).st_mtime
 
 
+def born_at(name: Name) -> float:
+    """When the file under that name was made, as `born` tells."""
+    fd = open_read(name)
+    try:
+        return born(name, fd)
+    finally:
+        os.close(fd)
+
+
 def instant(path: str) -> tuple[bytes, int]:
     """The file's bytes at one instant, and its time: read again while it changes under the reading."""
     fd = open_read(path)

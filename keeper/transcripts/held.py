@@ -42,7 +42,8 @@ class Held:
     """An inode that has a name of ours and is read through one descriptor. `data` is what was read so far, `used` how
     much of it (whole lines) has been merged.
 
-    `owed`: lines of it stand in no kept file yet, so its name stays, quiet or not. `born`: unix seconds.
+    `owed`: lines of it stand in no kept file yet, so its name stays, quiet or not. `born`: unix seconds;
+    one that came out when M took the live name is older than M, whenever it was born, and goes `at` that byte of M.
     """
 
     path: str
@@ -53,6 +54,7 @@ class Held:
     owed: bool = False
     used: int = 0
     born: float = 0.0
+    at: int = -1
 
     @classmethod
     def open(cls, path: str) -> Held:
@@ -64,8 +66,9 @@ class Held:
         except (OSError, KeeperError):
             os.close(fd)
             raise
-        inode, born = (seen.st_dev, seen.st_ino), files.born(path, fd)
-        return cls(path, fd, data, inode, used=data.rfind(b"\n") + 1, born=born)
+        inode = seen.st_dev, seen.st_ino
+        born, at = _reign_of(path) or (files.born(path, fd), -1)
+        return cls(path, fd, data, inode, used=data.rfind(b"\n") + 1, born=born, at=at)
 
     def grew(self) -> bool:
         """Read what came since; whether anything did."""
@@ -111,14 +114,37 @@ def token() -> str:
     return f"{time.time_ns():016x}{os.urandom(3).hex()}"
 
 
-def held_name(site: Site) -> str:
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """Which inode was live before which: what comes out when M takes the live name was live before M, and so were all
+    the lines that it has, though it may be younger than M. `born` is M's birth, `length` M's bytes at that time."""
+
+    born: float
+    length: int
+
+    def mark(self) -> str:
+        """What a name tells of it."""
+        return f"-{int(self.born * 1e6) - 1:x}-{self.length:x}"
+
+
+def _reign_of(path: str) -> tuple[float, int] | None:
+    """What the name of an inode that came out tells; None where it is no such name."""
+    name = os.path.basename(path)
+    parts = _token_of(path).split("-") if "~" in name or name.startswith(".keeper-") else []
+    try:
+        return int(parts[1], 16) / 1e6, int(parts[2], 16)
+    except (IndexError, ValueError):
+        return None
+
+
+def held_name(site: Site, before: Reign | None = None) -> str:
     """A free name in `swap/` for an inode of this site."""
-    return f"{site.swap}/{label_name(site.label)}~{token()}"
+    return f"{site.swap}/{label_name(site.label)}~{token()}{before.mark() if before else ''}"
 
 
-def beside_name(site: Site) -> str:
+def beside_name(site: Site, before: Reign | None = None) -> str:
     """A free name beside live that neither Claude's lists nor its sweep take for a transcript."""
-    return f"{os.path.dirname(site.live)}/.keeper-{token()}.tmp"
+    return f"{os.path.dirname(site.live)}/.keeper-{token()}{before.mark() if before else ''}.tmp"
 
 
 def hold(site: Site, path: str) -> Held:

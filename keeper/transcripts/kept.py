@@ -16,6 +16,7 @@ from keeper.errors import KeeperError
 from keeper.files import regular
 from keeper.transcripts.held import Held, Site, drop, make_folder, token
 from keeper.transcripts.merge import merge
+from keeper.transcripts.records import split, uuid_of
 from keeper.transcripts.verdict import Verdict, judge
 
 
@@ -121,14 +122,38 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
 
     `born` is when the file of `data` was made: what an older one has more was written before what that got since.
     """
+    kept = data
     for one in sorted(held, key=lambda one: one.born):
         if not one.data:
             continue
         if judge(data, one.data, pair.main).verdict is Verdict.UNMERGEABLE:
             pair.put_aside(os.path.basename(pair.kept), one.data)
+        elif one.at >= 0 and one.born <= born and not _shares(data, one.data):
+            data = _put_at(data, kept, one.at, one.data)
         else:
             data = merge(data, one.data, late=one.born <= born).data
     return data
+
+
+def _shares(some: bytes, other: bytes) -> bool:
+    """Whether two files have a record in common."""
+    lines = set(other.split(b"\n"))
+    return any(line in lines and uuid_of(line) is not None for line in some.split(b"\n"))
+
+
+def _put_at(data: bytes, kept: bytes, length: int, more: bytes) -> bytes:
+    """`more`'s whole lines before the line that stands behind kept's first `length` bytes; `data` has kept's lines in
+    their order, and others."""
+    ours, lines, place = split(kept).lines, split(data).lines, kept.count(b"\n", 0, length)
+    met = 0
+    behind = len(lines)
+    for at, line in enumerate(lines):
+        if met < len(ours) and line == ours[met]:
+            if met == place:
+                behind = at
+                break
+            met += 1
+    return b"".join(line + b"\n" for line in [*lines[:behind], *split(more).lines, *lines[behind:]])
 
 
 def let_go(pair: Pair, site: Site, held: list[Held]) -> None:

@@ -133,9 +133,7 @@ class Mirror:
             self.folders(label)
             if os.path.lexists(kept):
                 self.vault.set_aside(self.chat, kept)
-        elif (
-            _unchanged(seen, have, self.links) and not self.left_of(label) and self._as_sealed(live, kept, label, have)
-        ):
+        elif self._unchanged(seen, have) and not self.left_of(label) and self._as_sealed(live, kept, label, have):
             if seen.st_ctime > self.settled:
                 self.dirty.append(kept)  # what Claude appended through the link is made durable with the rest (KEEP-2)
             return
@@ -164,6 +162,12 @@ class Mirror:
             return False
         self.seals.transcript(label, Change.GREW)
         return True
+
+    def _unchanged(self, seen: os.stat_result, have: os.stat_result) -> bool:
+        """One inode, or, where no link can be made, the size and time that the copy was given."""
+        if seen.st_dev == have.st_dev and self.links:
+            return seen.st_ino == have.st_ino
+        return (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns)
 
     def prove_other(self, label: str) -> None:
         """Hold a kept file against its seal, whether or not it lives; one that is gone comes back."""
@@ -303,10 +307,3 @@ class Mirror:
     def files(self, path: str, label: str) -> list[tuple[str, str]]:
         """The regular files at or below `path` with their labels; a folder that cannot be read is told, and passed."""
         return list(files.walk(path, label, self.errors))
-
-
-def _unchanged(seen: os.stat_result, have: os.stat_result, links: bool) -> bool:
-    """One inode, or, where no link can be made, the size and time that the copy was given."""
-    if seen.st_dev == have.st_dev and links:
-        return seen.st_ino == have.st_ino
-    return (seen.st_size, seen.st_mtime_ns) == (have.st_size, have.st_mtime_ns)

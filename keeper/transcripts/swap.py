@@ -18,7 +18,18 @@ from dataclasses import dataclass
 
 from keeper import disk, files
 from keeper.errors import DiskError, KeeperError, NoExchange, Refused
-from keeper.transcripts.held import Held, Site, beside_name, held_name, hold, make_folder, note, quiet_now, unnote
+from keeper.transcripts.held import (
+    Held,
+    Reign,
+    Site,
+    beside_name,
+    held_name,
+    hold,
+    make_folder,
+    note,
+    quiet_now,
+    unnote,
+)
 from keeper.transcripts.merge import merge
 from keeper.transcripts.records import uuid_of
 
@@ -72,6 +83,7 @@ class _Swap:
         self.topped = False
         self.uuids: set[str] = set()
         self.stamp_ns = stamp_ns
+        self.born = 0.0
         self.newest = held[0] if held else None
         self.deadline = time.monotonic() + LEASE_WAIT_S
         if stamp_ns is None and held:
@@ -122,6 +134,7 @@ class _Swap:
         new = held_name(site)
         disk.write_new(new, [self.data], like=self.held[0].fd if self.held and site.linked else None)
         self._stamp(new)
+        self.born = files.born_at(new)
         # Before the narrow part: what is compared in it is looked up, not searched for in a large file.
         self.uuids = {uuid for line in self.data.split(b"\n") if (uuid := uuid_of(line)) is not None}
         try:
@@ -136,6 +149,9 @@ class _Swap:
             _clear(new)
             raise
 
+    def _reign(self) -> Reign:
+        return Reign(self.born, len(self.data))
+
     def _stamp(self, *names: str) -> None:
         for name in names:
             if self.stamp_ns is not None:
@@ -145,7 +161,7 @@ class _Swap:
         """Exchange M with what stands under the live name; its inode, or 0 where the name is gone and stays so."""
         site = self.site
         while True:
-            tmp = beside_name(site)
+            tmp = beside_name(site, self._reign())
             note(site, tmp)
             try:
                 if site.linked:
@@ -227,7 +243,7 @@ class _Swap:
         FileExistsError where somebody took the name between the two steps: what stepped aside is held, M is put again.
         """
         site = self.site
-        out = held_name(site) if site.linked else beside_name(site)
+        out = held_name(site, self._reign()) if site.linked else beside_name(site, self._reign())
         note(site, tmp, stepping=True)
         if not site.linked:
             note(site, out)
@@ -267,7 +283,7 @@ class _Swap:
                     unnote(site, name)
                 return
         if site.linked and os.path.dirname(name) != site.swap:
-            own = held_name(site)
+            own = held_name(site, self._reign())
             disk.link(name, own)
             disk.unlink(name)
             unnote(site, name)
