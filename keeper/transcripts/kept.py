@@ -15,9 +15,12 @@ from keeper import disk, files
 from keeper.errors import KeeperError
 from keeper.files import regular
 from keeper.transcripts.held import Held, Site, drop, make_folder, token
-from keeper.transcripts.merge import merge
+from keeper.transcripts.merge import is_part, merge
 from keeper.transcripts.records import split, uuid_of
 from keeper.transcripts.verdict import Verdict, judge
+
+SAME_BIRTH_S = 3e-6
+"""Births this close are one inode's, as its name and the volume tell them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +123,47 @@ def write_kept(pair: Pair, data: bytes, like: int | None, time_ns: int | None) -
 def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
     """`data` with what is held; what a CLI up to 1.0.117 wrote is set aside whole instead (FIT-2).
 
-    `born` is when the file of `data` was made: what an older one has more was written before what that got since.
+    `born` is when the file of `data` was made. Each inode was the live file for one span, and the spans follow one
+    another: merged in that order, the lines of a writer, who went through them in it, stand in the order in which they
+    were written.
     """
-    kept = data
-    for one in sorted(held, key=lambda one: one.born):
+    parts = []
+    for one in held:
         if not one.data:
             continue
         if judge(data, one.data, pair.main).verdict is Verdict.UNMERGEABLE:
             pair.put_aside(os.path.basename(pair.kept), one.data)
-        elif one.at >= 0 and one.born <= born and not _shares(data, one.data):
-            data = _put_at(data, kept, one.at, one.data)
         else:
-            data = merge(data, one.data, late=one.born <= born).data
-    return data
+            parts.append(one)
+    lines = set(data.split(b"\n"))
+    if all(lines.issuperset(one.data.split(b"\n")[:-1]) for one in parts):
+        return data
+    whole = data
+    for one in parts:
+        if one.at >= 0 and abs(one.born - born) < SAME_BIRTH_S and not _shares(data, one.data):
+            whole = _put_at(whole, data, one.at, one.data)  # it came out when this very kept file took the live name
+    spans = sorted([(one.born, one.data) for one in parts] + [(born, whole)], key=lambda span: span[0])
+    ordered = _root_first(data, [span[1] for span in spans])
+    joined = ordered[0]
+    for more in ordered[1:]:
+        joined = merge(joined, more).data
+    if is_part(split(data).lines, split(joined).lines):
+        return joined
+    # A file that was pruned or turned around by hand: kept's order is the one that stays.
+    for one in sorted(parts, key=lambda one: one.born):
+        whole = merge(whole, one.data, late=one.born <= born).data
+    return whole
+
+
+def _root_first(data: bytes, spans: list[bytes]) -> list[bytes]:
+    """The spans in their order; but the first that has the conversation's first record goes in front of those that have
+    nothing in common with it: a kept file that was written while live was gone was never live, and its birth says
+    nothing."""
+    root = next((line for line in data.split(b"\n") if uuid_of(line) is not None), None)
+    first = next((place for place, span in enumerate(spans) if root in span.split(b"\n")), 0)
+    apart = [span for span in spans[:first] if not _shares(spans[first], span)]
+    joined = [span for span in spans[:first] if _shares(spans[first], span)]
+    return [*joined, spans[first], *apart, *spans[first + 1 :]]
 
 
 def _shares(some: bytes, other: bytes) -> bool:
