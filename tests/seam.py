@@ -122,9 +122,9 @@ def calls_of(run: Deed, hook: Hook | None = None) -> list[Call]:
     found: list[Call] = []
 
     def note(call: str, paths: tuple[str, ...]) -> None:
+        found.append((call, paths))  # also what the hook refuses: it was asked for
         if hook is not None:
             hook(call, paths)
-        found.append((call, paths))
 
     with hooked(note):
         run()

@@ -39,10 +39,14 @@ def now() -> float:
 def time_ns(text: str) -> int:
     """A time that a person gives: ISO (local where no zone is said), or how long ago: 90m, 2h, 3d. In ns."""
     unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])
-    if unit and text[:-1].isdecimal():
-        return time.time_ns() - int(text[:-1]) * unit * 10**9
     try:
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e9)
+        if unit and text[:-1].isdecimal():
+            found = time.time_ns() - int(text[:-1]) * unit * 10**9
+        else:
+            found = int(datetime.fromisoformat(text).astimezone().timestamp() * 1e9)
+        if not 0 <= found < 2**63:
+            raise ValueError
+        return found
     except (ValueError, OverflowError) as error:
         raise Usage(f"{text} is no time", "say it as 2026-11-30T14:00, or as 90m, 2h, 3d (ago)") from error
 

@@ -108,8 +108,8 @@ def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
 
 
 def _first_hole(sealed: Sealed) -> str:
-    if sealed.holes is None:
-        return ""
+    if sealed.holes is None:  # the frames from there on are not to be read
+        return f"line {sealed.content.count(10) + 1}"
     return f"line {sealed.content.count(10, 0, sealed.holes.index(1)) + 1}"
 
 
@@ -126,13 +126,13 @@ def _others(chat: Chat, labels: set[str]) -> Iterator[Finding]:
     own = os.path.relpath(chat.versions, chat.path)
     latest: dict[str, Version] = {}
     stamps: set[int] = set()
-    for at, found, _ in proven(chat.versions):
+    for at, found, _, named in proven(chat.versions):
         if isinstance(found, Bad):
             if found.kind == "torn":
                 yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
             else:
                 cure = "`keeper verify --repair` seals the kept files anew"
-                yield Finding(own, "", f"the seal is damaged at byte {at}, {found.kind}: {cure}", True)
+                yield Finding(own, named, f"the seal is damaged at byte {at}, {found.kind}: {cure}", True)
             continue
         label, version, stamp = told(at, found)
         if version is not None:

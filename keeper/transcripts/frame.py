@@ -25,7 +25,7 @@ PACKED_BYTES = 4 << 20
 LEVEL, REPACK_LEVEL = 6, 12
 
 _MAGIC, _TAIL = b"KSL1", b"1LSK"
-_HEADER = struct.Struct("<4sIIIIIIQQQQQQQ16s16s32s32s")
+_HEADER = struct.Struct("<4sIIIIIIQQQQQQQ16s16s8s32s32s")
 _TRAILER = struct.Struct("<Q4s")
 _MARK = struct.Struct("<QQ")
 _NONE = bytes(32)
@@ -69,6 +69,7 @@ class Frame:
     packed: int
     end_digest: bytes
     window: bytes
+    head: bytes = bytes(8)
     own: bytes = _NONE
     chain: bytes = _NONE
     marks: tuple[tuple[int, int], ...] = ()
@@ -84,13 +85,20 @@ class Frame:
         return _HEADER.pack(
             _MAGIC, self.flags, self.told, self.prefix, self.since, self.marked, self.loose, self.number, self.offset,
             self.removed, self.inserted, self.end, self.time_ns, self.packed, self.end_digest, self.window,
-            self.own, self.chain,
+            self.head, self.own, self.chain,
         )  # fmt: skip
 
-    def digest(self, raw: bytes) -> bytes:
-        """The digest over the header, what it is about, the marks and the raw bytes."""
+    def head_digest(self) -> bytes:
+        """The digest over the header alone: lengths are believed only where it fits."""
+        return blake3(replace(self, head=bytes(8), own=_NONE, chain=_NONE).header()).digest(8)
+
+    def digest(self, raw: bytes, payload: bytes) -> bytes:
+        """The digest over the header, what it is about, the marks, the raw bytes and the packed ones (in which some
+        bits say nothing, and are proven all the same)."""
         bare = replace(self, own=_NONE, chain=_NONE)
-        return blake3(bare.header()).update(self.about).update(_marks(self.marks)).update(raw).digest(32)
+        return (
+            blake3(bare.header()).update(self.about).update(_marks(self.marks)).update(raw).update(payload).digest(32)
+        )
 
     def time_of_first(self) -> int:
         """When the first of its bytes were sealed."""
@@ -160,10 +168,11 @@ class Writer:
             marks=tuple(marks),
             about=about,
         )
-        own = frame.digest(raw)
+        frame = replace(frame, head=frame.head_digest())
+        payload = raw if stored else packed
+        own = frame.digest(raw, payload)
         chain = blake3(last.chain if last else _NONE).update(own).digest(32)
         frame = replace(frame, own=own, chain=chain)
-        payload = raw if stored else packed
         self.out += frame.header() + about + payload + _marks(marks) + _TRAILER.pack(frame.size, _TAIL)
         self.last = frame
 
@@ -199,7 +208,7 @@ def raw_of(frame: Frame, data: bytes, at: int, before: bytes, last: Frame | None
             raw = _unpack(payload, before, frame.inserted)
         except zstandard.ZstdError:
             return Bad(at, "its bytes do not unpack")
-    if len(raw) != frame.inserted or frame.digest(raw) != frame.own:
+    if len(raw) != frame.inserted or frame.digest(raw, payload) != frame.own:
         return Bad(at, "its digest does not fit")
     chain = last.chain if last is not None else _NONE
     follows = frame.number == (last.number + 1 if last is not None else 0)
@@ -230,7 +239,10 @@ def _torn(data: bytes, at: int) -> bool:
     """Whether a frame was begun here and never finished: what stands there is too short for it."""
     if not data.startswith(_MAGIC[: len(data) - at], at):
         return False
-    return at + _HEADER.size > len(data) or at + Frame(*_HEADER.unpack_from(data, at)[1:]).size > len(data)
+    if at + _HEADER.size > len(data):
+        return True
+    frame = Frame(*_HEADER.unpack_from(data, at)[1:])
+    return frame.head == frame.head_digest() and at + frame.size > len(data)
 
 
 def walk(path: str) -> Iterator[tuple[int, Frame | Bad]]:
@@ -249,7 +261,8 @@ def walk(path: str) -> Iterator[tuple[int, Frame | Bad]]:
             yield at, frame
             at += frame.size
         if at < size:
-            yield at, next(frames_of(os.pread(fd, size - at, at)))[1]
+            _, found = next(frames_of(os.pread(fd, size - at, at)))
+            yield at, replace(found, at=at) if isinstance(found, Bad) else found
     finally:
         os.close(fd)
 
@@ -260,7 +273,11 @@ def _header_at(fd: int, at: int, size: int) -> Frame | None:
         return None
     frame = Frame(*_HEADER.unpack_from(head)[1:])
     end = at + frame.size
-    if end > size or _TRAILER.unpack(os.pread(fd, _TRAILER.size, end - _TRAILER.size)) != (frame.size, _TAIL):
+    if (
+        frame.head != frame.head_digest()
+        or end > size
+        or _TRAILER.unpack(os.pread(fd, _TRAILER.size, end - _TRAILER.size)) != (frame.size, _TAIL)
+    ):
         return None
     about = head[_HEADER.size : _HEADER.size + frame.told]
     if len(about) < frame.told:
@@ -301,7 +318,11 @@ def _frame_at(data: bytes, at: int) -> Frame | None:
         return None
     frame = Frame(*fields)
     end = at + frame.size
-    if end > len(data) or _TRAILER.unpack_from(data, end - _TRAILER.size) != (frame.size, _TAIL):
+    if (
+        frame.head != frame.head_digest()
+        or end > len(data)
+        or _TRAILER.unpack_from(data, end - _TRAILER.size) != (frame.size, _TAIL)
+    ):
         return None
     about = at + _HEADER.size
     marks = about + frame.told + frame.packed
@@ -328,7 +349,7 @@ def last_frame(path: str) -> Frame | None:
             if tail == _TAIL and _HEADER.size + _TRAILER.size <= length <= size:
                 magic, *fields = _HEADER.unpack(os.pread(fd, _HEADER.size, size - length))
                 frame = Frame(*fields)
-                if magic == _MAGIC and frame.size == length:
+                if magic == _MAGIC and frame.size == length and frame.head == frame.head_digest():
                     return frame
     finally:
         os.close(fd)

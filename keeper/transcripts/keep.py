@@ -27,7 +27,7 @@ from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept, failure_of, row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
 from keeper.transcripts.mirror import Mirror, parts
-from keeper.transcripts.places import adopt_orphans, profiles_of
+from keeper.transcripts.places import adopt_orphans, is_foreign, profiles_of
 from keeper.transcripts.sealer import Behind, seal_behind
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
@@ -81,6 +81,9 @@ class Keeper:
                 old.append((footprint, None))
             elif footprint.transcripts:
                 new.append((footprint, self._head(footprint)))
+        known = [session for session in owners if (str(profile), session) in self.known]
+        lone = [session for session in known if session not in survey.footprints]
+        old += [(Footprint(session, beside=owners[session]), None) for session in lone]
         old += [(Footprint(session), None) for session in self._unfinished(str(profile), survey.footprints)]
         new.sort(key=lambda item: item[1].born if item[1] else 0.0)
         answers = [self._unread(profile, error) for error in survey.failures]
@@ -156,7 +159,7 @@ class Keeper:
             head = head or self._head(footprint)
             if head is None or head.noise:
                 return None
-        name = row.chat if row else self._chat_name(str(profile), session, head)
+        name = row.chat if row else self._chat_name(str(profile), footprint, head)
         chat = self.vault.chat(name)
         with self.vault.lock(name):
             stone = self.vault.forgotten(str(profile), session)
@@ -183,15 +186,16 @@ class Keeper:
         rows = [row for row in rows if row.chat not in self.buried]
         return rows[0] if rows else None
 
-    def _chat_name(self, profile: str, session: str, head: Head | None) -> str:
+    def _chat_name(self, profile: str, footprint: Footprint, head: Head | None) -> str:
         """The chat's id: a host's name, the session that this one goes on with, its own; with the profile's mark
         where another profile has a chat of that id already."""
+        session = footprint.session
         name = head.named if head and head.named and claude.is_session(head.named) else session
         name = name if self.options.chat is None else self.options.chat
-        facts = self.vault.facts(self.vault.chat(name))
-        if facts is not None and facts.profile != profile:
-            return marked(name, profile)
-        return name
+        chat = self.vault.chat(name)
+        facts = self.vault.facts(chat)
+        theirs = facts.profile != profile if facts else is_foreign(chat.kept(session), footprint.transcripts)
+        return marked(name, profile) if theirs else name
 
     def _locked(
         self, profile: Path, footprint: Footprint, chat: Chat, row: Row | None, head: Head | None

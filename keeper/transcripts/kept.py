@@ -139,6 +139,9 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
     if all(lines.issuperset(one.data.split(b"\n")[:-1]) for one in parts):
         return data
     whole = data
+    if any(one.inode[0] != os.stat(pair.kept).st_dev for one in parts):
+        # On another volume kept was never live, and its birth is told by another clock.
+        return _older_behind(data, parts, born)
     for one in parts:
         if one.at >= 0 and abs(one.born - born) < SAME_BIRTH_S and not _shares(data, one.data):
             whole = _put_at(whole, data, one.at, one.data)  # it came out when this very kept file took the live name
@@ -150,9 +153,14 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
     if is_part(split(data).lines, split(joined).lines):
         return joined
     # A file that was pruned or turned around by hand: kept's order is the one that stays.
+    return _older_behind(whole, parts, born)
+
+
+def _older_behind(data: bytes, parts: list[Held], born: float) -> bytes:
+    """Each joined to kept; what an older one has more goes behind the last record of it that kept knows."""
     for one in sorted(parts, key=lambda one: one.born):
-        whole = merge(whole, one.data, late=one.born <= born).data
-    return whole
+        data = merge(data, one.data, late=one.born <= born).data
+    return data
 
 
 def _root_first(data: bytes, spans: list[bytes]) -> list[bytes]:
@@ -184,7 +192,10 @@ def _put_at(data: bytes, kept: bytes, length: int, more: bytes) -> bytes:
                 behind = at
                 break
             met += 1
-    return b"".join(line + b"\n" for line in [*lines[:behind], *split(more).lines, *lines[behind:]])
+    new = split(more).lines
+    if lines[max(0, behind - len(new)) : behind] == new:
+        return data  # lines without a uuid, which an earlier run put there
+    return b"".join(line + b"\n" for line in [*lines[:behind], *new, *lines[behind:]])
 
 
 def let_go(pair: Pair, site: Site, held: list[Held]) -> None:

@@ -8,6 +8,7 @@ a tombstone.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,7 +96,9 @@ def _facts_anew(vault: Vault, chat: Chat, session: str, facts: Facts | None, row
     """`chat.json` does not tell of the session: whose it is the rest of it tells, else the row, else where it lives."""
     profiles = [str(profile) for profile in vault.settings.profiles]
     told = [facts.profile] if facts else [row.profile for row in rows if row.chat == chat.name]
-    lives = [profile for profile in profiles if claude.places(Path(profile), session)]
+    living = {profile: claude.places(Path(profile), session) for profile in profiles}
+    lives = [profile for profile, paths in living.items() if paths]
+    lives.sort(key=lambda profile: is_foreign(chat.kept(session), living[profile]))
     head = read_head(chat.kept(session), session)
     project = claude.folder_names(head.cwd)[0] if head.cwd else ""
     one = SessionFacts(project, head.cwd, "link", head.born, head.head)
@@ -134,6 +137,21 @@ def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:
 def seen_from(place: Place, session: str) -> Place:
     """The same chat, seen from another of its sessions."""
     return replace(place, told=place.facts.sessions[session])
+
+
+def is_foreign(kept: str, lives: Sequence[Path]) -> bool:
+    """Whether a kept transcript of which no `chat.json` tells is another profile's than these live files': a killed
+    first keep left it, and one session id may be two profiles'."""
+    seen = regular(kept)
+    if seen is None:
+        return False
+    for path in lives:
+        live = regular(path)
+        if live is not None and (live.st_dev, live.st_ino) == (seen.st_dev, seen.st_ino):
+            return False
+        if live is not None and seen.st_size <= live.st_size and files.read(path).startswith(files.read(kept)):
+            return False
+    return bool(lives)
 
 
 def adopt_orphans(vault: Vault) -> None:

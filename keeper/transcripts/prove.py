@@ -17,7 +17,7 @@ from keeper.transcripts import seal
 from keeper.transcripts.frame import SealBroken, last_frame
 from keeper.transcripts.held import Site, hold
 from keeper.transcripts.kept import Pair, write_kept
-from keeper.transcripts.verdict import Verdict, judge_sealed
+from keeper.transcripts.verdict import Verdict, has_own, judge_sealed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,16 @@ def prove(pair: Pair) -> Proof:
         if known:
             write_kept(pair, known, None, sealed.last.time_ns if sealed.last else None)
         return Proof(Verdict.DAMAGED, known.count(b"\n")) if known else Proof()
-    found = judge_sealed(known, files.read(pair.kept), pair.main)
+    kept = files.read(pair.kept)
+    found = judge_sealed(known, kept, pair.main)
     if found.verdict is Verdict.DAMAGED:
-        return Proof(Verdict.DAMAGED, found.lacks, _build_again(pair, known))
+        return Proof(Verdict.DAMAGED, found.lacks, _build_again(pair, known, has_own(known, kept)))
     return Proof(found.verdict, found.lacks)
 
 
-def _build_again(pair: Pair, content: bytes) -> tuple[str, ...]:
-    """Kept gets the sealed lines on an inode of its own; the damaged one is held, so that its own lines are merged."""
+def _build_again(pair: Pair, content: bytes, own: bool) -> tuple[str, ...]:
+    """Kept gets the sealed lines on an inode of its own. The damaged one is held, so that its own lines are merged; one
+    that has none goes aside whole."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
     names: tuple[str, ...] = ()
     fd = files.open_read(pair.kept)
@@ -73,10 +75,13 @@ def _build_again(pair: Pair, content: bytes) -> tuple[str, ...]:
         live, kept = regular(pair.live) if pair.live else None, os.fstat(fd)
         if live is None or (live.st_dev, live.st_ino) != (kept.st_dev, kept.st_ino):
             try:
-                one = hold(site, pair.kept)
-                one.close()
-                names = (one.path,)
+                if own:
+                    one = hold(site, pair.kept)
+                    one.close()
+                    names = (one.path,)
             except NoLinks:
+                own = False
+            if not own:
                 pair.put_aside(os.path.basename(pair.kept), files.read(pair.kept))
         write_kept(pair, content, fd, kept.st_mtime_ns)
     finally:

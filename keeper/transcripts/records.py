@@ -83,6 +83,14 @@ def read(line: bytes) -> Record | None:
     )
 
 
+def is_unread(line: bytes) -> bool:
+    """Whether no CLI reads a whole line as one record: torn, glued to another, no JSON object. A blank one is none."""
+    # Inside a string a quote is escaped, so what looks whole from outside is parsed only where it may be glued.
+    glued = b'}{"' in line or line.find(b'{"parentUuid"', 1) > 0 or b"\0" in line
+    doubtful = glued or line[:1] != b"{" or line[-1:] != b"}"
+    return doubtful and bool(line.strip()) and read(line) is None
+
+
 def is_prompt(record: Record) -> bool:
     """Whether this is a person's prompt on the main chain; a resume needs at least one (RESTORE-8)."""
     fields = record.fields

@@ -25,6 +25,7 @@ from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.places import Place, seen_from
+from keeper.transcripts.records import is_unread
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict, judge
 
@@ -275,9 +276,10 @@ class Restorer:
         cwd = os.path.realpath(self.want.cwd) if self.want.cwd else place.told.cwd
         profile = Path(place.facts.profile)
         try:
-            can, records = resumable(there), _count(there)
+            can, (records, bad) = resumable(there), _read_through(there)
         except FileNotFoundError:  # swept once more while the answer is made: kept tells the same
-            can, records = resumable(place.chat.kept(session)), _count(place.chat.kept(session))
+            there = place.chat.kept(session)
+            can, (records, bad) = resumable(there), _read_through(there)
         warnings = []
         if not can:
             warnings.append("no prompt is stored in it: Claude will not resume it, start fresh")
@@ -285,6 +287,12 @@ class Restorer:
             warnings.append(f"its directory {cwd} is gone: make it again, or restore with --cwd")
         if outcome.verdict is Verdict.UNMERGEABLE:
             warnings.append("written by a CLI up to 1.0.117, whose resumes copy the history: live was left as it is")
+        if bad:
+            lines = f"line {bad[0]}" + (f" and {len(bad) - 1} more" if len(bad) > 1 else "")
+            warnings.append(
+                f"{lines}: no record that a CLI reads, and some load only what follows it: `keeper restore {session} "
+                "--repaired` gives a copy that every CLI loads, under a new id"
+            )
         gaps = tuple(dict.fromkeys([*place.told.gaps, *outcome.gaps]))
         for uuid in gaps:
             warnings.append(f"the parent record {uuid} is in no file: CLIs up to 2.1.85 load only what follows it")
@@ -340,6 +348,13 @@ def _touch_all(paths: list[Path], now_ns: int) -> None:
             continue
 
 
-def _count(path: str) -> int:
+def _read_through(path: str) -> tuple[int, list[int]]:
+    """How many lines there are, and the numbers of those that read as no record."""
+    count, bad = 0, []
     with os.fdopen(files.open_read(path), "rb") as stream:
-        return sum(part.count(b"\n") for part in iter(lambda: stream.read(1 << 20), b""))
+        for line in stream:
+            if line.endswith(b"\n"):
+                count += 1
+                if is_unread(line[:-1]):
+                    bad.append(count)
+    return count, bad

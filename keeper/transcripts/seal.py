@@ -294,11 +294,12 @@ class _Packer:
         while self.run:
             end = start + min(PACKED_BYTES, self.run)
             own = [mark for mark in self.marks if start < mark[1] <= end]
-            time_ns = own[-1][0] if own else next(when for when, to in self.marks if to > end)
+            whole = bool(own) and own[-1][1] == end
+            time_ns = own[-1][0] if whole else next(when for when, to in self.marks if to > end)
             about = b"" if self.writer.last else self.about
             self.writer.add(
                 start, 0, bytes(self.content[start:end]), b"", bytes(self.content[max(0, end - END) : end]), time_ns,
-                repacked=True, marks=own[:-1] if own and own[-1][1] == end else own, about=about,
+                repacked=True, marks=own[:-1] if whole else own, about=about,
             )  # fmt: skip
             self.run -= end - start
             start = end

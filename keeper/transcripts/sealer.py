@@ -18,6 +18,7 @@ from keeper.transcripts.chat import Chat
 from keeper.transcripts.frame import Frame, SealBroken, last_frame
 from keeper.transcripts.held import make_folder, token
 from keeper.transcripts.kept import Change
+from keeper.transcripts.merge import merge
 from keeper.transcripts.seal import Sealed
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge_sealed
@@ -98,7 +99,9 @@ class Sealer:
         if change is not Change.REPLACED:
             found = judge_sealed(sealed.whole_lines(), data, "/" not in label)
             if found.verdict is Verdict.DAMAGED:
-                return  # cut in place since it was proven: the next keep tells, and builds it again
+                # Cut in place since it was proven, or long ago and unseen: the seal keeps what it has, and takes what
+                # is new; so the next keep finds that kept is not what was sealed, tells, and builds it again.
+                data = merge(sealed.whole_lines(), data).data
         self.wrote |= seal.splice(path, sealed, data, self.now_ns, self.sync) is not sealed.last
 
     def _read(self, path: str) -> Sealed:

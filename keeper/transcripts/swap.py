@@ -96,7 +96,7 @@ class _Swap:
         while True:
             rounds += 1
             placed = self._round()
-            found = late(self.data, self.held, self.deadline)
+            found = late(self.data, self.held, self.deadline, self.newest)
             if found == self.data:
                 break
             # A writer that holds on past the deadline is the next run's, which puts its lines where they belong.
@@ -149,8 +149,9 @@ class _Swap:
             _clear(new)
             raise
 
-    def _reign(self) -> Reign:
-        return Reign(self.born, len(self.data))
+    def _reign(self) -> Reign | None:
+        """What names of inodes that come out are marked with; on another volume M is a copy, of another birth."""
+        return Reign(self.born, len(self.data)) if self.site.linked else None
 
     def _stamp(self, *names: str) -> None:
         for name in names:
@@ -303,11 +304,14 @@ def _clear(name: str) -> None:
         return
 
 
-def late(data: bytes, held: Sequence[Held], deadline: float) -> bytes:
+def late(data: bytes, held: Sequence[Held], deadline: float, newest: Held | None = None) -> bytes:
     """`data` with every line that arrived on a held inode beyond what was taken from it, in order; until the deadline
     (of the monotonic clock) a writer that holds on is waited for."""
     for one in held:
         _wait_quiet(one, deadline)
+        if one.waits() and one is newest and one.used:
+            # It was live last of all that is known: what it got since ends the file.
+            data += one.pending({uuid for line in data.split(b"\n") if (uuid := uuid_of(line)) is not None})
         if one.waits():
             data = merge(data, one.data, late=one.used > 0, taken=one.data.count(b"\n", 0, one.used)).data
             one.used = one.data.rfind(b"\n") + 1

@@ -16,7 +16,7 @@ from operator import ne
 
 from keeper.claude import NEW_ID_ON_RESUME, newest_version
 from keeper.transcripts.merge import is_part
-from keeper.transcripts.records import Record, read, split
+from keeper.transcripts.records import Record, read, split, uuid_of
 
 
 class Verdict(StrEnum):
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 
 ALIKE_BYTES = 8
-"""A line that differs from one of its length in so few bytes is that one, damaged: a new one has its own uuid."""
+"""A line of the same uuid and length that differs from another in so few bytes is that one, damaged."""
 TOMBSTONE_BYTES = 64 << 10
 """So near the end Claude looks for a record that it takes out (docs/claude-on-disk.md)."""
 FOLDED_BY_KEEP = frozenset({Verdict.PARTIAL})
@@ -164,13 +164,28 @@ def _taken_out(before: list[bytes], gone: Counter[bytes], now: list[bytes], main
     return not any((r := read(line)) is not None and r.parent in uuids for line in now)
 
 
+def has_own(sealed: bytes, kept: bytes) -> bool:
+    """Whether a damaged kept file has a record that is its own, and not what damage made of a sealed one."""
+    before, now = Counter(split(sealed).lines), Counter(split(kept).lines)
+    gone = before - now
+    return any(read(line) is not None and not _rotten(line, gone) for line in now - before)
+
+
 def _own(line: bytes, gone: Iterable[bytes], uuids: Container[str | None]) -> bool:
-    """Whether a new line is a record of its own, and not what damage made of one that is gone."""
+    """Whether a new line is a record of its own, and no other version of one that is gone."""
     record = read(line)
-    if record is None or (record.uuid is not None and record.uuid in uuids):
-        return False
-    alike = (other for other in gone if len(other) == len(line))
-    return all(sum(map(ne, line, other)) > ALIKE_BYTES for other in alike)
+    return record is not None and (record.uuid is None or record.uuid not in uuids) and not _rotten(line, gone)
+
+
+def _rotten(line: bytes, gone: Iterable[bytes]) -> bool:
+    """Whether a line is one that is gone, damaged: one byte of it, or a few where the uuid still is the same."""
+    uuid = uuid_of(line)
+    for other in gone:
+        if len(other) == len(line):
+            bytes_off = sum(map(ne, line, other))
+            if bytes_off <= 1 or (bytes_off <= ALIKE_BYTES and uuid is not None and uuid == uuid_of(other)):
+                return True
+    return False
 
 
 def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:

@@ -98,27 +98,29 @@ class Versions:
         return True
 
 
-def proven(path: str) -> Iterator[tuple[int, Frame | Bad, bytes]]:
-    """Every frame of the seal with its place and its bytes; what does not prove out in its stead."""
+def proven(path: str) -> Iterator[tuple[int, Frame | Bad, bytes, str]]:
+    """Every frame of the seal with its place, its bytes and its label; what does not prove out in its stead, with the
+    label where its header tells it."""
     try:
         data = files.read(path)
     except FileNotFoundError:
         return
     last: Frame | None = None
-    for at, frame in frames_of(data):
+    for number, (at, frame) in enumerate(frames_of(data), 1):
         if isinstance(frame, Bad):
-            yield at, frame, b""
+            yield at, frame, b"", f"version {number}"
             continue
         raw = raw_of(frame, data, at, b"", last)
         last = frame
-        yield (at, raw, b"") if isinstance(raw, Bad) else (at, frame, raw)
+        label = told(at, frame)[0] or f"version {number}"
+        yield (at, raw, b"", label) if isinstance(raw, Bad) else (at, frame, raw, label)
 
 
 def renewed(path: str) -> bytes | None:
     """The seal made anew of its frames that prove out; None where all do."""
     writer = Writer(None)
     whole = True
-    for _, frame, raw in proven(path):
+    for _, frame, raw, _ in proven(path):
         if isinstance(frame, Bad):
             whole = False
         else:

@@ -1,6 +1,9 @@
 """Copies: a conversation under a new id, up to a record or repaired; the original stays as it is, byte for byte."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +13,13 @@ import pytest
 from hypothesis import given
 
 from keeper.errors import NotKept
-from keeper.transcripts.copies import Copy, repaired, through
+from keeper.transcripts.copies import Copy, leaf_below, repaired, through
 from keeper.transcripts.records import read, split
 from tests import build
 from tests.build import CWD, answer, boundary, jsonl, line, meta, prompt, session_id, talk, write_live
 from tests.chat import files, sweep, write_whole
 from tests.conftest import Ran
+from tests.damage import write_over
 from tests.seam import World
 from tests.seam import world as world_of
 
@@ -162,7 +166,94 @@ def test_the_source_is_restored_before_it_is_read_and_stays_as_it_is(
     assert run_keeper("restore", S, "--through", "z").code == 4
 
 
-# --- repaired (FIT-8) ---------------------------------------------------------------------------------------
+# --- the other branch (RESTORE-14) --------------------------------------------------------------------------
+
+
+def cut_back(world: World, version: str, in_place: bool) -> tuple[World, bytes, bytes]:
+    """Three turns of the real CLI, kept; live cut back to the first and gone on by the CLI; kept again."""
+    session = str(build.real(version, "cut_back")["session"])
+    history = build.real_kept(version, "cut_back", session)
+    live = build.real_live(version, "cut_back", session)
+    view = world.about(session)
+    write_live(view.profile, CWD, session, history)
+    view.keep()
+    if in_place:
+        write_over(view.live, live)
+    else:
+        write_live(view.profile, CWD, session, live)
+    view.keep()
+    return view, history, live
+
+
+@pytest.mark.accepts("RESTORE-14")
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_branch_that_a_resume_will_not_read_is_announced_and_given_under_a_new_id_by_any_record_of_it(
+    world: World, run_keeper: Command, version: str, in_place: bool
+) -> None:
+    view, history, live = cut_back(world, version, in_place)
+    told = run_keeper("restore", view.session, "--json").json
+    assert told["verdict"] == "diverged"
+    leaf = [one["uuid"] for one in records(history) if one.get("type") == "assistant"][-1]
+    assert told["branch"] == leaf
+    assert any(f"`keeper restore {view.session} --branch {leaf}`" in one for one in told["warnings"])
+    assert view.live.read_bytes() == live
+
+    lost = [one["uuid"] for one in records(history) if one.get("type") in ("user", "assistant")]
+    lost = [uuid for uuid in lost if uuid not in uuids(live)]
+    assert len(lost) >= 4
+    for record in dict.fromkeys([leaf, lost[0], lost[2]]):
+        done = run_keeper("restore", view.session, "--branch", record, "--json")
+        assert done.code == 0, done.err
+        copy = Path(done.json["live"])
+        assert (copy.parent, copy.stem) == (view.live.parent, done.json["session"])
+        assert read_back(copy.read_bytes()) == read_back(history), record
+        assert sessions(copy.read_bytes()) == {copy.stem}
+    assert view.live.read_bytes() == live
+    shown = {chat["session"]: chat for chat in run_keeper("list", "--json").json["chats"]}
+    assert {chat["forked_from"] for session, chat in shown.items() if session != view.session} == {view.session}
+    missing = run_keeper("restore", view.session, "--branch", T)
+    assert missing.code == 4
+    assert "cure:" in missing.err
+
+
+@pytest.mark.accepts("RESTORE-14")
+@pytest.mark.parametrize("answered", ["y", "n", ""])
+def test_on_a_terminal_the_other_branch_is_offered_at_once(
+    world: World, cli_env: dict[str, str], tmp_path: Path, answered: str
+) -> None:
+    view, history, _ = cut_back(world, VERSIONS[-1], in_place=False)
+    before = {path.name for path in view.live.parent.iterdir()}
+    keeper, terminal = os.openpty()
+    try:
+        os.write(keeper, f"{answered}\n".encode())
+        done = subprocess.run(
+            [sys.executable, "-m", "keeper", "restore", view.session],
+            env=cli_env, cwd=tmp_path, stdin=terminal, stdout=terminal, stderr=terminal, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0
+    finally:
+        os.close(terminal)
+        os.close(keeper)
+    made = [path for path in view.live.parent.iterdir() if path.name not in before]
+    assert len(made) == (answered == "y")
+    for copy in made:
+        assert read_back(copy.read_bytes()) == read_back(history)
+
+
+@pytest.mark.accepts("RESTORE-14")
+def test_a_branch_ends_in_its_newest_record_whatever_others_hang_on_it() -> None:
+    data = jsonl(*talk("abcd", S), *talk("xy", S, parent="b"), *talk("ef", S, parent="d"), *talk("z", S, parent="c"))
+    assert leaf_below(data, "e", S) == leaf_below(data, "f", S) == "f"
+    assert leaf_below(data, "x", S) == "y"
+    assert leaf_below(data, "c", S) == leaf_below(data, "a", S) == "z"
+    side = prompt("s", "f", session=S, isSidechain=True)
+    assert leaf_below(data + jsonl(side), "d", S) == "f", "a subagent's record is no leaf of the conversation"
+    with pytest.raises(NotKept, match="no record q"):
+        leaf_below(data, "q", S)
+
+
+# --- repaired (FIT-8, RESTORE-15) ---------------------------------------------------------------------------
 
 
 def of(made: Copy) -> list[dict[str, Any]]:
@@ -355,7 +446,7 @@ def test_whatever_is_repaired_reads_line_by_line_and_repairs_into_itself(lines: 
     assert (again.data, again.set_apart) == (made.data, ())
 
 
-@pytest.mark.accepts("FIT-8")
+@pytest.mark.accepts("FIT-8", "RESTORE-15")
 def test_the_command_writes_a_copy_and_touches_nothing_of_the_original(
     world: World, profile: Path, run_keeper: Command
 ) -> None:
@@ -377,6 +468,26 @@ def test_the_command_writes_a_copy_and_touches_nothing_of_the_original(
     said = run_keeper("restore", S, "--repaired")
     assert "line 3" in said.text
     assert len(run_keeper("list", "--json").json["chats"]) == 4
+
+
+@pytest.mark.accepts("RESTORE-15")
+@pytest.mark.parametrize("glue", ["two records on one line", "a record behind a torn one"])
+def test_what_a_cli_would_refuse_or_half_read_is_reported_with_the_command_that_mends_it(
+    world: World, profile: Path, run_keeper: Command, glue: str
+) -> None:
+    a, b, c, d = talk("abcd", S)
+    data = {
+        "two records on one line": jsonl(a, b + c, d),
+        "a record behind a torn one": jsonl(a, b[:90] + c, d),
+    }[glue]
+    path = write_live(profile, CWD, S, data)
+    assert run_keeper("keep", S).code == 0
+    told = run_keeper("restore", S, "--json").json
+    assert any(f"keeper restore {S} --repaired" in one for one in told["warnings"]), told["warnings"]
+    assert path.read_bytes() == data, "it was mended in place"
+    copy = Path(run_keeper("restore", S, "--repaired", "--json").json["live"])
+    assert set(read_back(copy.read_bytes())) >= {"a", "c", "d"}
+    assert all(read(one) is not None for one in split(copy.read_bytes()).lines)
 
 
 @pytest.mark.accepts("FIT-8")
