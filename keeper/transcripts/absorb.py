@@ -11,7 +11,8 @@ import os
 from keeper import disk
 from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts.held import Held, Site, held_of, hold, quiet_now, release
-from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, union, write_kept
+from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
+from keeper.transcripts.reigns import union
 from keeper.transcripts.verdict import Verdict
 
 

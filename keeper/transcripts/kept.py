@@ -1,7 +1,7 @@
 """Kept: one live file's counterpart in the vault: the names of the two, kept's bytes, the answer about them.
 
-It promises that kept is whole-old or whole-new at every instant, and that what several inodes hold is joined in the
-order in which they were made. It refuses to join what a CLI up to 1.0.117 wrote: each version of that is set aside.
+It promises that kept is whole-old or whole-new at every instant, and that a name of ours goes only where its inode has
+a lasting one. It refuses to judge.
 """
 
 from __future__ import annotations
@@ -15,12 +15,7 @@ from keeper import disk, files
 from keeper.errors import KeeperError
 from keeper.files import regular
 from keeper.transcripts.held import Held, Site, drop, make_folder, token
-from keeper.transcripts.merge import is_part, merge
-from keeper.transcripts.records import split, uuid_of
-from keeper.transcripts.verdict import Verdict, judge
-
-SAME_BIRTH_S = 3e-6
-"""Births this close are one inode's, as its name and the volume tell them."""
+from keeper.transcripts.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,84 +113,6 @@ def write_kept(pair: Pair, data: bytes, like: int | None, time_ns: int | None) -
         disk.drop(new)
         raise
     disk.sync_dir(os.path.dirname(pair.kept))
-
-
-def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
-    """`data` with what is held; what a CLI up to 1.0.117 wrote is set aside whole instead (FIT-2).
-
-    `born` is when the file of `data` was made. Each inode was the live file for one span, and the spans follow one
-    another: merged in that order, the lines of a writer, who went through them in it, stand in the order in which they
-    were written.
-    """
-    parts = []
-    for one in held:
-        if not one.data:
-            continue
-        if judge(data, one.data, pair.main).verdict is Verdict.UNMERGEABLE:
-            pair.put_aside(os.path.basename(pair.kept), one.data)
-        else:
-            parts.append(one)
-    lines = set(data.split(b"\n"))
-    if all(lines.issuperset(one.data.split(b"\n")[:-1]) for one in parts):
-        return data
-    whole = data
-    if any(one.inode[0] != os.stat(pair.kept).st_dev for one in parts):
-        # On another volume kept was never live, and its birth is told by another clock.
-        return _older_behind(data, parts, born)
-    for one in parts:
-        if one.at >= 0 and abs(one.born - born) < SAME_BIRTH_S and not _shares(data, one.data):
-            whole = _put_at(whole, data, one.at, one.data)  # it came out when this very kept file took the live name
-    spans = sorted([(one.born, one.data) for one in parts] + [(born, whole)], key=lambda span: span[0])
-    ordered = _root_first(data, [span[1] for span in spans])
-    joined = ordered[0]
-    for more in ordered[1:]:
-        joined = merge(joined, more).data
-    if is_part(split(data).lines, split(joined).lines):
-        return joined
-    # A file that was pruned or turned around by hand: kept's order is the one that stays.
-    return _older_behind(whole, parts, born)
-
-
-def _older_behind(data: bytes, parts: list[Held], born: float) -> bytes:
-    """Each joined to kept; what an older one has more goes behind the last record of it that kept knows."""
-    for one in sorted(parts, key=lambda one: one.born):
-        data = merge(data, one.data, late=one.born <= born).data
-    return data
-
-
-def _root_first(data: bytes, spans: list[bytes]) -> list[bytes]:
-    """The spans in their order; but the first that has the conversation's first record goes in front of those that have
-    nothing in common with it: a kept file that was written while live was gone was never live, and its birth says
-    nothing."""
-    root = next((line for line in data.split(b"\n") if uuid_of(line) is not None), None)
-    first = next((place for place, span in enumerate(spans) if root in span.split(b"\n")), 0)
-    apart = [span for span in spans[:first] if not _shares(spans[first], span)]
-    joined = [span for span in spans[:first] if _shares(spans[first], span)]
-    return [*joined, spans[first], *apart, *spans[first + 1 :]]
-
-
-def _shares(some: bytes, other: bytes) -> bool:
-    """Whether two files have a record in common."""
-    lines = set(other.split(b"\n"))
-    return any(line in lines and uuid_of(line) is not None for line in some.split(b"\n"))
-
-
-def _put_at(data: bytes, kept: bytes, length: int, more: bytes) -> bytes:
-    """`more`'s whole lines before the line that stands behind kept's first `length` bytes; `data` has kept's lines in
-    their order, and others."""
-    ours, lines, place = split(kept).lines, split(data).lines, kept.count(b"\n", 0, length)
-    met = 0
-    behind = len(lines)
-    for at, line in enumerate(lines):
-        if met < len(ours) and line == ours[met]:
-            if met == place:
-                behind = at
-                break
-            met += 1
-    new = split(more).lines
-    if lines[max(0, behind - len(new)) : behind] == new:
-        return data  # lines without a uuid, which an earlier run put there
-    return b"".join(line + b"\n" for line in [*lines[:behind], *new, *lines[behind:]])
 
 
 def let_go(pair: Pair, site: Site, held: list[Held]) -> None:

@@ -68,6 +68,7 @@ def row_after(row: Row | None, new: Row, outcome: Outcome, kept: os.stat_result 
     state = row.state if row else ""
     whole = outcome.action in ("linked", "relinked", "folded", "copied")
     whole = whole or (outcome.damaged and outcome.verdict is Verdict.ABSENT)
+    whole = whole or (outcome.verdict is Verdict.AHEAD and not outcome.damaged)
     if whole or (outcome.verdict is Verdict.SAME and outcome.mode != "split"):
         state = ""
     elif outcome.damaged or state == Verdict.DAMAGED:

@@ -17,8 +17,9 @@ from keeper.errors import KeeperError, NoLinks
 from keeper.files import regular
 from keeper.transcripts import swap
 from keeper.transcripts.held import Held, Site, drop, held_of, hold, quiet_now, release
-from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, union, write_kept
+from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
 from keeper.transcripts.merge import merge
+from keeper.transcripts.reigns import union
 from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge
 
 
