@@ -37,5 +37,5 @@ def say(answer: Accepted, as_json: bool) -> int:
         return 0
     out.say(f"{answer.session}  {answer.records} records are the truth now")
     if answer.left:
-        out.say(f"  {answer.left} others are in the seal alone: `keeper restore {answer.session} --at TIME` has them")
+        out.say(f"  {answer.left} others are in the seal alone: `keeper restore {answer.session} --at {answer.until}`")
     return 0

@@ -51,8 +51,7 @@ def keep(
         out.say_json({"kept": [asdict(answer) for answer in answers]})
     else:
         _say(answers)
-    run.seal()
-    return _code(answers)
+    return _code(answers) if run.seal() else _code(answers) or 3
 
 
 class _Run:
@@ -101,14 +100,15 @@ class _Run:
             keeper.finish()
         return answers
 
-    def seal(self) -> None:
-        """What the passes kept is sealed; a chat that could not be is told, and is the next keep's."""
+    def seal(self) -> bool:
+        """What the passes kept is sealed. Whether all was: a chat that could not be is told, and is the next keep's."""
         before = len(self.vault.notes)
         for keeper in self.passes if self.wanted else ():
             with out.progress("sealing") as progress:
                 keeper.seal(progress)
         for note in self.vault.notes[before:]:
             out.warn(note)
+        return len(self.vault.notes) == before
 
 
 def _say(answers: list[Kept]) -> None:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
@@ -43,7 +43,8 @@ def time_ns(text: str) -> int:
         if unit and text[:-1].isdecimal():
             found = time.time_ns() - int(text[:-1]) * unit * 10**9
         else:
-            found = int(datetime.fromisoformat(text).astimezone().timestamp() * 1e9)
+            since = datetime.fromisoformat(text).astimezone() - datetime.fromtimestamp(0, UTC)
+            found = since // timedelta(microseconds=1) * 1000
         if not 0 <= found < 2**63:
             raise ValueError
         return found
@@ -64,14 +65,20 @@ def say_json(answer: dict[str, Any]) -> None:
     sys.stdout.buffer.flush()
 
 
+def _shown(text: str) -> str:
+    """A text as a terminal may have it: what is no UTF-8 is escaped, and so are control characters of names."""
+    clean = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in clean)
+
+
 def say(text: str) -> None:
     """A line for a person."""
-    click.echo(text)
+    click.echo(_shown(text))
 
 
 def warn(text: str) -> None:
     """A line for a person, on stderr."""
-    click.echo(f"keeper: {text}", err=True)
+    click.echo(f"keeper: {_shown(text)}", err=True)
 
 
 def say_error(error: KeeperError, as_json: bool) -> int:

@@ -47,7 +47,7 @@ def restore(
     if everything == bool(sessions):
         raise Usage("name a session, or say --all", "`keeper list` shows what is kept")
     copies = {"--through": through, "--branch": branch, "--at": at, "--repaired": repaired}
-    asked = [name for name, value in copies.items() if value]
+    asked = [name for name, value in copies.items() if value not in (None, False)]
     if len(asked) > 1:
         raise Usage(f"{' and '.join(asked)} are two copies", "make one, then the other")
     if asked and len(sessions) != 1:
@@ -60,7 +60,7 @@ def restore(
     if everything:
         return _all(vault, want, as_json)
     restorer = Restorer(vault, time.time_ns(), want)
-    if at and in_place:
+    if at is not None and in_place:
         return _put(restorer, sessions[0], out.time_ns(at), dry_run, as_json)
     if asked:
         return _copy(restorer, sessions[0], asked[0], through or branch or at or "", dry_run, as_json)

@@ -15,7 +15,7 @@ from keeper.errors import KeeperError, NotKept, Partial, Usage
 from keeper.transcripts.forget import forget as forget_chat
 from keeper.transcripts.keep import Options
 from keeper.transcripts.vault import Vault
-from keeper.transcripts.verify import slice_of
+from keeper.transcripts.verify import Fault, slice_of
 from keeper.transcripts.verify import verify as look_through
 
 
@@ -82,11 +82,16 @@ def verify(chats: tuple[str, ...], days: int | None, repair: bool, as_json: bool
     else:
         out.notes(vault)
         for fault in found.faults:
-            out.say(f"fault: {fault.chat} {fault.file} {fault.record}: {fault.kind}")
+            out.say(f"fault: {_line(fault)}")
         for note in found.notes:
-            out.say(f"note: {note.chat} {note.file} {note.record}: {note.kind}")
+            out.say(f"note: {_line(note)}")
         out.say(f"{found.chats} chats, {found.records} records: {len(found.faults)} faults, {len(found.notes)} notes")
-    return 7 if found.faults else 0
+    return 7 if found.faults else Partial.exit_code if found.held else 0
+
+
+def _line(fault: Fault) -> str:
+    """One line, also where a file's name has a line end in it."""
+    return " ".join(f"{fault.chat} {fault.file} {fault.record}: {fault.kind}".split("\n"))
 
 
 def _repair(vault: Vault, names: list[str], quiet: bool) -> None:
@@ -96,11 +101,15 @@ def _repair(vault: Vault, names: list[str], quiet: bool) -> None:
     for name in names:
         if not os.path.isdir(vault.chat(name).path):
             continue  # its folder is gone: what can be done about that another fault's words say
-        repair(vault, name, out.now())
-        facts = vault.facts(vault.chat(name))
-        for session in facts.sessions if facts else ():
-            with suppress(NotKept):  # a swept one has no more to give
-                keep_session(vault, session, out.now(), Options(chat=name), Path(facts.profile) if facts else None)
+        try:
+            repair(vault, name, out.now())
+            facts = vault.facts(vault.chat(name))
+            for session in facts.sessions if facts else ():
+                with suppress(NotKept):  # a swept one has no more to give
+                    keep_session(vault, session, out.now(), Options(chat=name), Path(facts.profile) if facts else None)
+        except KeeperError as error:
+            out.warn(f"{name}: {error.message}")
+            continue
         if not quiet:
             out.say(f"{name}: built again")
 

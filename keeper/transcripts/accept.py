@@ -16,6 +16,8 @@ from keeper.claude import Footprint
 from keeper.errors import Locked, NotKept, Refused
 from keeper.files import regular
 from keeper.transcripts import places, prove, swap
+from keeper.transcripts.branch import when
+from keeper.transcripts.frame import last_frame
 from keeper.transcripts.held import Held, Site, drop, hold, quiet_now
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.kept import Change, Pair, second_links, write_kept
@@ -27,7 +29,8 @@ from keeper.transcripts.vault import Vault
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What is the truth of a session now; `left` counts the records that only its seal still has."""
+    """What is the truth of a session now; `left` counts the records that only its seal still has, `until` is the time
+    for which it gives them (ISO)."""
 
     session: str
     chat: str
@@ -35,6 +38,7 @@ class Accepted:
     live: str
     records: int
     left: int
+    until: str
 
 
 def accept(vault: Vault, session: str, now_ns: int, profile: Path | None = None) -> Accepted:
@@ -43,7 +47,7 @@ def accept(vault: Vault, session: str, now_ns: int, profile: Path | None = None)
     with vault.lock(place.chat.name):
         truth = _Truth(vault, place, session, live, now_ns)
         whole = truth.take(None)
-    return _told(vault, place, session, live, now_ns, whole, truth.left)
+    return _told(vault, place, session, live, whole, truth)
 
 
 def put(vault: Vault, session: str, content: bytes, now_ns: int, profile: Path | None = None) -> Accepted:
@@ -52,7 +56,7 @@ def put(vault: Vault, session: str, content: bytes, now_ns: int, profile: Path |
     with vault.lock(place.chat.name):
         truth = _Truth(vault, place, session, live, now_ns)
         truth.take(content)
-    return _told(vault, place, session, live, now_ns, content, truth.left)
+    return _told(vault, place, session, live, content, truth)
 
 
 def _one_live(vault: Vault, session: str, profile: Path | None) -> tuple[Place, str]:
@@ -71,17 +75,16 @@ def _one_live(vault: Vault, session: str, profile: Path | None) -> tuple[Place, 
     return found[0], str(lives[0])
 
 
-def _told(
-    vault: Vault, place: Place, session: str, live: str, now_ns: int, content: bytes, left: int
-) -> Accepted:  # fmt: skip
-    keeper = Keeper(vault, now_ns / 1e9)
+def _told(vault: Vault, place: Place, session: str, live: str, content: bytes, truth: _Truth) -> Accepted:
+    keeper = Keeper(vault, truth.now_ns / 1e9)
     profile = Path(place.facts.profile)
     footprint = claude.survey(profile, only=session).footprints.get(session)
     if footprint is not None:
         keeper.options = replace(keeper.options, chat=place.chat.name)
         keeper.footprint(profile, footprint, None)  # facts and row say how it stands now
     keeper.finish()
-    return Accepted(session, place.chat.name, str(profile), live, content.count(b"\n"), left)
+    records = content.count(b"\n")
+    return Accepted(session, place.chat.name, str(profile), live, records, truth.left, when(truth.until_ns))
 
 
 class _Truth:
@@ -93,16 +96,17 @@ class _Truth:
         self.label = f"{session}.jsonl"
         self.pair: Pair = self.mirror.pair(live, self.label, main=True)
         self.left = 0
+        self.until_ns = now_ns
 
     def take(self, content: bytes | None) -> bytes:
         """`content`, or what live is, under both names, and sealed as what the session is now; the bytes of it."""
         pair = self.pair
         proof = prove.prove(pair)
-        if [*self.mirror.left_of(self.label), *proof.held]:
-            raise Locked(
-                f"lines of {pair.live} are still to be merged", "run `keeper keep` on it, wait a minute, then again"
-            )
+        if [*self.mirror.left_of(self.label), *proof.held] or self._older_links():
+            raise _unmerged(pair)
         self.mirror.seals.transcript(self.label, Change.JOINED)  # the seal has all of kept before any of it goes
+        last = last_frame(pair.seal)
+        self.until_ns = last.time_ns if last is not None else self.now_ns
         site, pinned = pin(pair)
         held = [pinned]
         try:
@@ -111,7 +115,10 @@ class _Truth:
             if not truth:
                 raise Refused(f"{pair.live} has no whole record", f"`keeper restore {self.label[:-6]}` fills it again")
             self._quiet(pinned)
-            self.left = _lacks(files.read(pair.kept), truth)
+            kept = files.read(pair.kept)
+            if content is not None and _lacks(whole, kept):
+                raise _unmerged(pair)
+            self.left = _lacks(kept, truth)
             if content is not None:
                 self._swap(site, pinned, content)
             elif site.linked:
@@ -126,6 +133,12 @@ class _Truth:
         disk.sync_file(pair.kept)
         self.mirror.seals.transcript(self.label, Change.REPLACED)
         return truth
+
+    def _older_links(self) -> bool:
+        """Mode split: whether an earlier live inode stands here whose lines were perhaps never taken."""
+        known = [(seen.st_dev, seen.st_ino) for path in (self.pair.live, self.pair.kept) if (seen := regular(path))]
+        links = [seen for path in second_links(self.pair) if (seen := regular(path)) is not None]
+        return any((seen.st_dev, seen.st_ino) not in known for seen in links)
 
     def _quiet(self, one: Held) -> None:
         if not quiet_now(one):
@@ -157,6 +170,10 @@ class _Truth:
             one.close()
         else:
             drop(site, one)
+
+
+def _unmerged(pair: Pair) -> Locked:
+    return Locked(f"lines of {pair.live} are still to be merged", "run `keeper keep` on it, wait a minute, then again")
 
 
 def _lacks(kept: bytes, truth: bytes) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
 
 from keeper import files
 from keeper.errors import KeeperError
@@ -58,7 +59,8 @@ def sealed_labels(chat: Chat) -> list[str]:
     except FileNotFoundError:
         return []
     paths = [f"{chat.seals}/{name}" for name in names if name.endswith(".jsonl.seal") or ".jsonl." in name]
-    found = [(path, seal.label_of(path)) for path in paths]
+    plain = [os.fsdecode(unquote_to_bytes(os.path.basename(path).removesuffix(".seal"))) for path in paths]
+    found = [(path, seal.label_of(path) or name) for path, name in zip(paths, plain, strict=True)]
     return [label for path, label in found if label and chat.seal(label) == path]
 
 
@@ -98,7 +100,8 @@ def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
     known = sealed.whole_lines()
     found = judge_sealed(known, kept, "/" not in label)
     if found.verdict is Verdict.DAMAGED:
-        cure = f"`keeper restore {label[:-6]}` or `keeper verify --repair` brings them back from the seal"
+        restore = "" if "/" in label else f"`keeper restore {label[:-6]}` or "
+        cure = f"{restore}`keeper verify --repair` brings them back from the seal"
         kind = f"{found.lacks} sealed records are gone or changed: {cure}"
         yield Finding(label, _first_gone(known, kept), kind, True)
     elif found.verdict is Verdict.TOMBSTONED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from keeper import claude, disk, files
@@ -61,7 +61,7 @@ def mended(session: str) -> Recipe:
 def as_of(session: str, time_ns: int) -> Recipe:
     """The conversation as it was sealed at that time."""
     return lambda chat, data, copy: whole(
-        sealed_at(chat, session, time_ns), session, copy, f"as sealed at {_when(time_ns)}"
+        sealed_at(chat, session, time_ns), session, copy, f"as sealed at {when(time_ns)}"
     )
 
 
@@ -76,13 +76,15 @@ def sealed_at(chat: Chat, session: str, time_ns: int) -> bytes:
         )
     if not sealed.content:
         first = seal.first_time(path)
-        since = f"its seal begins at {_when(first)}" if first else "it is not sealed yet: `keeper keep` seals it"
-        raise NotKept(f"nothing of session {session} was sealed by {_when(time_ns)}", since)
+        since = f"its seal begins at {when(first)}" if first else "it is not sealed yet: `keeper keep` seals it"
+        raise NotKept(f"nothing of session {session} was sealed by {when(time_ns)}", since)
     return bytes(sealed.content)
 
 
-def _when(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="seconds")
+def when(time_ns: int) -> str:
+    """The time as a person can say it again: to the microsecond, and not before it."""
+    micros = -(-time_ns // 1000)
+    return (datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)).isoformat()
 
 
 def write_copy(restorer: Restorer, session: str, copy: str, recipe: Recipe, dry_run: bool = False) -> Made:

@@ -61,15 +61,13 @@ def leaf_below(data: bytes, record: str, session: str) -> str:
 
     Raises NotKept where no record has that uuid.
     """
-    below = set()
-    leaf = ""
-    for one in map(read, split(data).lines):
-        if one is None or one.uuid is None or one.sidechain:
-            continue
-        if one.uuid == record or one.parent in below:
-            below.add(one.uuid)
-            leaf = one.uuid
-    if not leaf:
+    chain = [one for one in map(read, split(data).lines) if one is not None and one.uuid and not one.sidechain]
+    below, size = {record}, 0
+    while size < len(below):  # the CLI may write an answer before its prompt
+        size = len(below)
+        below.update(one.uuid for one in chain if one.uuid and one.parent in below)
+    leaf = next((one.uuid for one in reversed(chain) if one.uuid in below), None)
+    if leaf is None:
         raise NotKept(f"session {session} has no record {record}", "`keeper show --json` lists the records")
     return leaf
 

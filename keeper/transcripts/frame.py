@@ -23,6 +23,8 @@ RESTART = 1 << 20
 PACKED_BYTES = 4 << 20
 """So large are the frames of a repacked seal."""
 LEVEL, REPACK_LEVEL = 6, 12
+SPLICE_NS = 1_000_000
+"""A splice that takes something away is at least so much later than what was before it: that has a time of its own."""
 
 _MAGIC, _TAIL = b"KSL1", b"1LSK"
 _HEADER = struct.Struct("<4sIIIIIIQQQQQQQ16s16s8s32s32s")
@@ -147,13 +149,15 @@ class Writer:
         last = self.last
         # Behind a splice in the middle the bytes before the end are no longer those of the frames before it.
         appended = not removed and offset == self.end
+        if last is not None and not appended:
+            time_ns = max(time_ns, last.time_ns + SPLICE_NS)
         packed = _pack(raw, before, REPACK_LEVEL if repacked else LEVEL)
         stored = len(packed) >= len(raw)
         frame = Frame(
             flags=_STORED if stored else 0,
             told=len(about),
             prefix=len(before),
-            since=(last.since if before and last else 0) + len(raw) if appended else RESTART,
+            since=min(RESTART, (last.since if before and last else 0) + len(raw)) if appended else RESTART,
             marked=len(marks),
             loose=0 if repacked else (last.loose if last else 0) + 1,
             number=last.number + 1 if last else 0,
@@ -189,6 +193,8 @@ def _pack(raw: bytes, before: bytes, level: int) -> bytes:
 def _unpack(payload: bytes, before: bytes, length: int) -> bytes:
     import zstandard
 
+    if zstandard.frame_content_size(payload) != length:
+        raise zstandard.ZstdError("another length")  # else a damaged one is believed, and allocated
     if not before:
         return zstandard.ZstdDecompressor().decompress(payload, max_output_size=length)
     prefix = zstandard.ZstdCompressionDict(before, dict_type=zstandard.DICT_TYPE_RAWCONTENT)
@@ -206,7 +212,7 @@ def raw_of(frame: Frame, data: bytes, at: int, before: bytes, last: Frame | None
 
         try:
             raw = _unpack(payload, before, frame.inserted)
-        except zstandard.ZstdError:
+        except (zstandard.ZstdError, MemoryError):
             return Bad(at, "its bytes do not unpack")
     if len(raw) != frame.inserted or frame.digest(raw, payload) != frame.own:
         return Bad(at, "its digest does not fit")

@@ -147,16 +147,21 @@ def beside_name(site: Site, before: Reign | None = None) -> str:
     return f"{os.path.dirname(site.live)}/.keeper-{token()}{before.mark() if before else ''}.tmp"
 
 
-def hold(site: Site, path: str) -> Held:
+NEWEST = Reign(2.0**32, 0)
+"""The reign of an inode that was damaged in place: what it has of its own came after all that was sealed, and kept,
+built again from the seal, was never live."""
+
+
+def hold(site: Site, path: str, reign: Reign | None = None) -> Held:
     """Give the file under `path` a second name of ours, then read it through that (pin, then look).
 
     FileNotFoundError where there is no regular file. Raises NoLinks where no link can be made: on another volume the
     name stands beside live, and where that cannot be linked either the descriptor alone holds the inode.
     """
     if not site.linked:
-        return _hold_beside(site, path)
+        return _hold_beside(site, path, reign)
     make_folder(site.swap)
-    name = held_name(site)
+    name = held_name(site, reign)
     disk.link(path, name)
     try:
         return Held.open(name)
@@ -185,10 +190,10 @@ def make_folder(path: str) -> None:
             return
 
 
-def _hold_beside(site: Site, path: str) -> Held:
+def _hold_beside(site: Site, path: str, reign: Reign | None) -> Held:
     if os.path.dirname(path) != os.path.dirname(site.live):
         return Held.open(path)
-    name = beside_name(site)
+    name = beside_name(site, reign)
     note(site, name)
     try:
         disk.link(path, name)

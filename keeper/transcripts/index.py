@@ -54,7 +54,8 @@ class Row:
     @classmethod
     def of(cls, chat: str, session: str, profile: str, told: SessionFacts, now: float) -> Row:
         """The row that a chat's facts tell."""
-        return cls(chat, session, profile, told.project, told.cwd, told.mode, "", told.head, told.born, now)
+        state = "damaged" if told.damaged and told.mode == "split" else ""
+        return cls(chat, session, profile, told.project, told.cwd, told.mode, state, told.head, told.born, now)
 
 
 _COLUMNS = tuple(column.name for column in fields(Row))

@@ -230,7 +230,7 @@ class Keeper:
         mirror.seals.transcript(label, outcome.change)
         mirror.seals.flush()
         if mirror.seals.behind:
-            self.behind[mirror.chat.name] = mirror.seals.behind
+            self.behind.setdefault(mirror.chat.name, {}).update(mirror.seals.behind)
 
     def _open_chat(self, chat: Chat, profile: str, row: Row | None) -> Facts:
         if os.path.isdir(chat.path):

@@ -24,7 +24,8 @@ class Pair:
 
     `links` are the second links that stand there, but for those of another live file of this session (doubled); where
     there is such a one, `apart`, kept stays on an inode of its own. `back`: a killed run had let live step aside.
-    `seal` is kept's seal, read to its end if `thorough`.
+    `seal` is kept's seal, read to its end if `thorough`; `rebuilt`: kept was
+    built again from it just now.
     """
 
     live: str
@@ -39,6 +40,7 @@ class Pair:
     back: bool = False
     seal: str = ""
     thorough: bool = False
+    rebuilt: bool = False
 
 
 class Change(Enum):

@@ -63,6 +63,9 @@ def told_after(told: SessionFacts, outcome: Outcome, project: str, now: float) -
     return replace(told, mode=told.mode if unread else outcome.mode, project=project, gaps=gaps)
 
 
+_LESS = (Verdict.THINNED, Verdict.BEHIND)
+
+
 def row_after(row: Row | None, new: Row, outcome: Outcome, kept: os.stat_result | None) -> Row:
     """A session's row after a keep: its state, and (modes copy and split) what the next keep need not read."""
     state = row.state if row else ""
@@ -73,6 +76,8 @@ def row_after(row: Row | None, new: Row, outcome: Outcome, kept: os.stat_result 
         state = ""
     elif outcome.damaged or state == Verdict.DAMAGED:
         state = str(Verdict.DAMAGED)  # until a restore folds it back, or `keeper accept` takes what is left
+    elif state == Verdict.DIVERGED and outcome.action == "none" and outcome.verdict in _LESS:
+        pass  # once kept has the union, a branch that live lacks looks like less
     elif outcome.verdict not in (Verdict.ABSENT, Verdict.SAME, Verdict.TOMBSTONED):
         state = str(outcome.verdict)
     seen = (0, 0, 0)

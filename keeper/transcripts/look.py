@@ -16,7 +16,7 @@ from keeper import disk
 from keeper.errors import KeeperError, NoLinks
 from keeper.files import regular
 from keeper.transcripts import swap
-from keeper.transcripts.held import Held, Site, drop, held_of, hold, quiet_now, release
+from keeper.transcripts.held import NEWEST, Held, Site, drop, held_of, hold, quiet_now, release
 from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
 from keeper.transcripts.merge import merge
 from keeper.transcripts.reigns import union
@@ -33,7 +33,7 @@ def pin(pair: Pair) -> tuple[Site, Held]:
         if named is not None and named.st_ino == live.st_ino:
             return site, Held.open(pair.live_link)  # mode split: it has a name of ours already
         try:
-            return site, hold(site, pair.live)
+            return site, hold(site, pair.live, NEWEST if pair.rebuilt else None)
         except NoLinks:
             site = replace(site, linked=False)
     # On another volume a look needs no name: the descriptor holds the inode, and only a fold gives it one.

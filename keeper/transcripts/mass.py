@@ -119,6 +119,8 @@ class _Mass:
     def _swept(self, row: Row, footprint: Footprint, stamp_ns: int) -> Restored:
         """A session with no live file: its time first, then the exclusive link, then its other files."""
         chat = self.vault.chat(row.chat)
+        if regular(chat.kept(row.session)) is None and os.path.lexists(chat.seal(f"{row.session}.jsonl")):
+            return self._whole(row, stamp_ns)
         live = f"{self.profile}/projects/{row.project or '-'}/{row.session}.jsonl"
         with self.vault.lock(chat.name):
             kept = chat.kept(row.session)

@@ -42,7 +42,7 @@ def keep(pair: Pair, known: Known, left: list[str]) -> Outcome:
     if proof.verdict is Verdict.SAME:
         return _keep(pair, known, left)
     if proof.verdict is Verdict.DAMAGED:
-        outcome = _keep(pair, Known(), [*left, *proof.held])
+        outcome = _keep(replace(pair, rebuilt=True), Known(), [*left, *proof.held])
         action = "rebuilt" if outcome.action == "none" else outcome.action
         return replace(outcome, action=action, damaged=True, lost=proof.lost)
     outcome = _keep(pair, known, left)

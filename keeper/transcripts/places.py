@@ -20,7 +20,9 @@ from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.held import make_folder, token
 from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.kept import Pair
 from keeper.transcripts.merge import merge
+from keeper.transcripts.prove import prove
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge
 
@@ -80,7 +82,7 @@ def _all(vault: Vault, session: str, chats: list[str], profile: Path | None) -> 
     found = []
     for name in dict.fromkeys([*chats, session]):
         chat = vault.chat(name)
-        if regular(chat.kept(session)) is None:
+        if regular(chat.kept(session)) is None and not _from_seal(vault, chat, session):
             continue
         facts = vault.facts(chat)
         if facts is None or session not in facts.sessions:
@@ -90,6 +92,21 @@ def _all(vault: Vault, session: str, chats: list[str], profile: Path | None) -> 
         if profile is None or facts.profile == str(profile):
             found.append(Place(chat, facts, facts.sessions[session]))
     return found
+
+
+def _from_seal(vault: Vault, chat: Chat, session: str) -> bool:
+    """Whether a kept transcript that is gone from the vault could be built again from its seal."""
+    label = f"{session}.jsonl"
+    if not os.path.lexists(chat.seal(label)):
+        return False
+
+    def put_aside(name: str, data: bytes) -> object:
+        return vault.put_aside(chat, name, data)
+
+    link = chat.live_link(label)
+    with vault.lock(chat.name):
+        prove(Pair("", chat.kept(session), chat.swap, label, link, put_aside, seal=chat.seal(label)))
+    return regular(chat.kept(session)) is not None
 
 
 def _facts_anew(vault: Vault, chat: Chat, session: str, facts: Facts | None, rows: list[Row]) -> Facts:

@@ -15,7 +15,7 @@ from keeper.errors import NoLinks
 from keeper.files import regular
 from keeper.transcripts import seal
 from keeper.transcripts.frame import SealBroken, last_frame
-from keeper.transcripts.held import Site, hold
+from keeper.transcripts.held import NEWEST, Site, hold
 from keeper.transcripts.kept import Pair, write_kept
 from keeper.transcripts.verdict import Verdict, has_own, judge_sealed
 
@@ -76,7 +76,7 @@ def _build_again(pair: Pair, content: bytes, own: bool) -> tuple[str, ...]:
         if live is None or (live.st_dev, live.st_ino) != (kept.st_dev, kept.st_ino):
             try:
                 if own:
-                    one = hold(site, pair.kept)
+                    one = hold(site, pair.kept, NEWEST)
                     one.close()
                     names = (one.path,)
             except NoLinks:

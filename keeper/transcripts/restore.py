@@ -17,14 +17,16 @@ from keeper.claude import Footprint
 from keeper.errors import KeeperError, Partial, Refused
 from keeper.files import regular
 from keeper.settings import Settings
-from keeper.transcripts import pair, places
+from keeper.transcripts import pair, places, seal
 from keeper.transcripts.back import Back
 from keeper.transcripts.head import resumable
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept
+from keeper.transcripts.merge import merge
 from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.places import Place, seen_from
+from keeper.transcripts.prove import stands
 from keeper.transcripts.records import is_unread
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, SPLIT_BY_KEEP, Verdict, judge
@@ -263,7 +265,10 @@ class Restorer:
     def _plan(self, session: str, place: Place, footprint: Footprint, live: str) -> Restored:
         if regular(live) is None:
             return self._answer(session, place, live, Outcome(Verdict.ABSENT, "would restore"), 0)
-        found = judge(files.read(place.chat.kept(session)), files.read(live))
+        kept, sealed = files.read(place.chat.kept(session)), place.chat.seal(f"{session}.jsonl")
+        if not stands(place.chat.kept(session), sealed):
+            kept = merge(seal.read(sealed).whole_lines(), kept).data
+        found = judge(kept, files.read(live))
         folds = found.verdict in FOLDED_BY_RESTORE or (self.want.full and found.verdict in SPLIT_BY_KEEP)
         torn = found.verdict is not Verdict.UNMERGEABLE and pair.torn(live)
         action = "would fold" if folds or torn else "none"

@@ -185,7 +185,11 @@ def read(path: str, until_ns: int | None = None) -> Sealed:
         sealed.good = at + found.size
         if until_ns is not None and (end := found.end_at(until_ns)) is not None:
             del sealed.content[end:]
+            if sealed.holes is not None:
+                del sealed.holes[end:]
             break
+    if sealed.holes is not None and 1 not in sealed.holes:
+        sealed.holes = None  # what was not known is gone, or sealed anew
     return sealed
 
 

@@ -141,6 +141,9 @@ class Sealer:
         """The seal of the other files, read when first needed."""
         if self._versions is None:
             self._versions = Versions(self.chat.versions)
+            if self._versions.bad is not None and self._versions.bad.kind != "torn":
+                self.renew()  # the versions behind a bad one stand for themselves
+                self._versions = Versions(self.chat.versions)
         return self._versions
 
     def renew(self) -> None:
@@ -185,9 +188,7 @@ class Sealer:
             return
         self._folder()
         if self._versions.bad is not None:
-            if self._versions.bad.kind != "torn":
-                self.put_aside(os.path.basename(self.chat.versions), files.read(self.chat.versions))
-            disk.cut(self.chat.versions, self._versions.good)
+            disk.cut(self.chat.versions, self._versions.good)  # a frame that a killed run had begun
         self.wrote |= self._versions.flush(self.sync)
         if self.sync:
             disk.sync_dir(self.chat.seals)

@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from blake3 import blake3
 
 from keeper import files
 from keeper.claude import is_session
-from keeper.errors import DiskError
+from keeper.errors import DiskError, Locked
 from keeper.files import regular
 from keeper.transcripts.audit import audit
 from keeper.transcripts.chat import Chat
@@ -40,12 +40,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What was looked at and what was found. `faults` prove damage; `notes` are the oddities that Claude wrote."""
+    """What was looked at and what was found. `faults` prove damage; `notes` are the oddities that Claude wrote.
+    `held`: chats that another process held, so that they were not looked at."""
 
     chats: int
     records: int
     faults: tuple[Fault, ...]
     notes: tuple[Fault, ...]
+    held: int = 0
 
 
 def slice_of(names: list[str], days: int, now: float) -> list[str]:
@@ -61,7 +63,7 @@ def verify(
     names = vault.chat_names() if names is None else names
     faults: list[Fault] = []
     notes: list[Fault] = []
-    records = 0
+    records = held_by_others = 0
     rows = {row.chat for row in vault.rows()}
     for count, name in enumerate(names):
         chat = vault.chat(name)
@@ -71,8 +73,14 @@ def verify(
         elif name not in rows:
             faults.append(Fault(name, "", "state.db", "", "no row: `keeper reindex` writes it"))
         with ExitStack() as stack:
-            with suppress(DiskError):  # a vault that cannot be written is read all the same
+            try:
                 stack.enter_context(vault.lock(name))
+            except Locked:
+                notes.append(Fault(name, "", "", "", "held by another process: not looked at"))
+                held_by_others += 1
+                continue
+            except DiskError:
+                pass  # a vault that cannot be written is read all the same
             for session in facts.sessions if facts else ():
                 records += _transcript(chat, session, faults, notes)
             for found in audit(chat) if os.path.isdir(chat.path) else ():
@@ -89,7 +97,7 @@ def verify(
             progress(count + 1, len(names))
     for row in vault.missing():
         faults.append(Fault(row.chat, row.session, "", "", "the chat's folder is missing"))
-    return Verified(len(names), records, tuple(faults), tuple(notes))
+    return Verified(len(names), records, tuple(faults), tuple(notes), held_by_others)
 
 
 def _transcript(chat: Chat, session: str, faults: list[Fault], notes: list[Fault]) -> int:

@@ -15,8 +15,10 @@ import pytest
 
 from keeper.errors import DiskError, KeeperError, Locked, NotKept, Refused
 from keeper.transcripts import accept as accepting
-from keeper.transcripts import seal
+from keeper.transcripts import seal, swap
 from keeper.transcripts.accept import Accepted
+from keeper.transcripts.frame import Frame, walk
+from keeper.transcripts.keep import Keeper
 from tests.build import CWD, append, jsonl, meta, session_id, talk, write_live
 from tests.conftest import Needs
 from tests.damage import asked_of, cut_lines, keep_at, seal_of
@@ -204,6 +206,45 @@ def test_an_unfinished_line_of_the_live_file_waits_as_ever(volumes: tuple[Path, 
     is_the_truth(here, [*TRUTH, record])
 
 
+@pytest.mark.accepts("SEAL-7", "SEAL-1")
+def test_what_kept_has_and_no_seal_yet_is_sealed_before_it_goes(volumes: tuple[Path, Path], mode: str) -> None:
+    """A pass was stopped before its sealing (`keep --no-seal`)."""
+    grounds = Grounds(volumes, mode, gone_on)
+    here = grounds.fresh()
+    with hooked(grounds.hook):
+        append(here.live, jsonl(*NEW))
+        linked = here.kept.samefile(here.live)
+        write_live(here.profile, CWD, here.session, jsonl(*WHOLE[:3]))
+        vault = here.vault()
+        keeper = Keeper(vault, time.time())
+        keeper.profile(here.profile)
+        keeper.finish()
+        vault.index.close()
+        before = lines_of(here.kept)
+        assert set(WHOLE) <= set(before)
+        assert set(NEW) <= set(before) or not linked
+        accept(here)
+    assert lines_of(here.kept) == WHOLE[:3]
+    path = str(seal_of(here))
+    times = [frame.time_ns for _, frame in walk(path) if isinstance(frame, Frame)]
+    known = {line for when in times for line in bytes(seal.read(path, when).content).split(b"\n")}
+    assert set(before) <= known, "no time gives it back"
+
+
+@pytest.mark.accepts("SEAL-7", "KEEP-19")
+def test_of_a_session_that_had_two_live_files_no_second_link_stays(volumes: tuple[Path, Path]) -> None:
+    here = Grounds(volumes, "link", gone_on).fresh()
+    other = write_live(here.profile, "/srv/demo/other", here.session, jsonl(*WHOLE[:4], *talk("pq", parent="d")))
+    assert here.keep().verdict == "doubled"
+    other.unlink()
+    here.keep()
+    accept(here)
+    here.keep()
+    assert lines_of(here.kept) == lines_of(here.live) == WHOLE
+    assert not list(here.chat.glob("*.live*"))
+    assert names_of_ours(here.profile, here.root) == []
+
+
 # ------------------------------------------------------------------ refused
 
 
@@ -376,6 +417,42 @@ def test_what_a_writer_appends_meanwhile_is_not_lost(volumes: tuple[Path, Path])
         everywhere = [*lines_of(here.kept), *lines_of(here.live), *sealed_at(here, 1e10)]
         assert late[0] in everywhere, where
         assert late[0] in lines_of(here.kept), where
+
+
+@pytest.mark.accepts("SEAL-5", "SEAL-7", "SWAP-2")
+@pytest.mark.parametrize("deed", ["accept", "what it once was"])
+def test_what_a_writer_that_holds_the_file_all_the_while_writes_at_last_is_not_lost(
+    volumes: tuple[Path, Path], mode: str, deed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(swap, "LEASE_WAIT_S", 0.01)
+    late = talk(["late"], parent="b")
+    accepts = deed == "accept"
+    grounds = Grounds(volumes, mode, cut_and_seen if accepts else gone_on)
+
+    def run(here: World) -> Accepted:
+        return accept(here) if accepts else put(here, jsonl(*WHOLE[:4]))
+
+    first = grounds.fresh()
+    calls = asked_of(lambda: run(first), grounds.hook)
+    for number, call in enumerate(calls):
+        here = grounds.fresh()
+        held: list[int] = []
+
+        def begin(here: World = here, held: list[int] = held) -> None:
+            held.append(os.open(here.live, os.O_WRONLY | os.O_APPEND))
+
+        with hooked(at_call(number, begin, grounds.hook)), suppress(Locked):
+            run(here)
+        if not held:
+            continue  # it took a step less this time
+        os.write(held[0], jsonl(*late))
+        os.close(held[0])
+        with hooked(grounds.hook):
+            here.keep()
+            here.keep()
+        where = f"opened at {number} of {len(calls)}: {call[0]} {[Path(path).name for path in call[1]]}"
+        assert late[0] in lines_of(here.kept), where
+        assert names_of_ours(here.profile, here.root) == [], where
 
 
 @pytest.mark.accepts("SEAL-5", "FAULT-1")

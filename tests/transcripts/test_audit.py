@@ -210,6 +210,27 @@ def test_a_damaged_seal_is_set_aside_whole_before_another_takes_its_place(here: 
         assert damaged in [one.read_bytes() for one in (here.chat / "aside").iterdir()]
 
 
+@pytest.mark.accepts("SEAL-4", "SEAL-1")
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_damaged_seal_is_told_and_repaired_also_after_a_keep_sealed_anew_what_it_lacked(
+    here: World, grown: bool
+) -> None:
+    for at in (0.2, 0.6, 0.95):
+        flip(seal_of(here), int(seal_of(here).stat().st_size * at), 3)
+        if grown:
+            append(here.live, jsonl(meta("mode", mode=str(at))))
+        tail = lines_of(here.live)[-2:]
+        write_live(here.profile, CWD, here.session, jsonl(*tail, meta("mode", mode=f"later {at}")))
+        here.keep()  # a fold: the seal is read through, and a splice put behind it
+        here.keep()
+        found = looked_through(here)
+        assert [fault.file for fault in found.faults if fault.record] == [f"seal/{here.session}.jsonl.seal"], at
+        repaired(here)
+        assert looked_through(here).faults == ()
+        assert twice_or_missing(here.kept, [line for line in LINES if b'"uuid":"' in line]) == {}
+        assert bytes(seal.read(str(seal_of(here))).content) == here.kept.read_bytes()
+
+
 @pytest.mark.accepts("SEAL-4")
 def test_a_kept_file_and_its_seal_that_are_damaged_in_different_places_make_a_whole_again(here: World) -> None:
     shutil.rmtree(here.profile / "projects")

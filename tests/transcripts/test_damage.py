@@ -182,6 +182,22 @@ def test_the_first_keep_after_it_says_so_and_leaves_a_live_file_that_it_does_not
     assert row.state == ("" if answer.action == "folded" else "damaged")
 
 
+@pytest.mark.accepts("SEAL-7")
+def test_it_stays_so_whatever_becomes_of_the_live_file_until_a_restore_folds_it_back(here: World) -> None:
+    sealed(here, "link")
+    cut(here.live)
+    here.keep()
+    for left in (SEALED[:2], [*SEALED[:2], *NEW], SEALED[:4]):
+        write_live(here.profile, CWD, here.session, jsonl(*left))
+        here.keep()
+        here.keep()
+        (row,) = here.vault().rows()
+        assert row.state == "damaged"
+    here.restore(full=True)
+    (row,) = here.vault().rows()
+    assert row.state == ""
+
+
 def restored_one_by_one(here: World) -> None:
     here.restore(full=True)
 
@@ -314,6 +330,23 @@ def test_a_turn_is_sealed_such_that_damage_which_nobody_saw_yet_cannot_spoil_it(
     os.truncate(here.live, 2000)
     here.keep()
     assert twice_or_missing(here.kept, [*history, *turns]) == {}
+
+
+@pytest.mark.accepts("SEAL-1", "SEAL-4")
+@pytest.mark.parametrize("noticed", ["keep", "pass"])
+def test_what_a_fold_adds_is_sealed_also_where_kept_has_damage_that_nobody_saw_yet(here: World, noticed: str) -> None:
+    history = [prompt(f"p{i}", f"p{i - 1}" if i else None, os.urandom(300).hex()) for i in range(40)]
+    write_live(here.profile, CWD, here.session, jsonl(*history))
+    here.keep()
+    overwrite(here.live, here.live.read_bytes().index(history[5]) + 200, b"garbled")
+    tail = talk(["t1", "t2"], parent="p39")
+    write_live(here.profile, CWD, here.session, jsonl(*tail))
+    deeds: dict[str, Deed] = {"keep": here.keep, "pass": here.keep_all}
+    deeds[noticed]()
+    assert set(tail) <= set(lines_of(here.kept))
+    cut_lines(here.live, 10)
+    here.keep()
+    assert twice_or_missing(here.kept, [*history, *tail]) == {}
 
 
 # ------------------------------------------------------------------ a stub over it (SEAL-2)
