@@ -137,8 +137,12 @@ class _Truth:
     def _older_links(self) -> bool:
         """Mode split: whether an earlier live inode stands here whose lines were perhaps never taken."""
         known = [(seen.st_dev, seen.st_ino) for path in (self.pair.live, self.pair.kept) if (seen := regular(path))]
-        links = [seen for path in second_links(self.pair) if (seen := regular(path)) is not None]
-        return any((seen.st_dev, seen.st_ino) not in known for seen in links)
+        for path in second_links(self.pair):
+            seen = regular(path)
+            if seen is not None and (seen.st_dev, seen.st_ino) not in known:
+                if _lacks(files.read(path), files.read(self.pair.kept)):
+                    return True
+        return False
 
     def _quiet(self, one: Held) -> None:
         if not quiet_now(one):

@@ -76,12 +76,14 @@ def audit(chat: Chat) -> Iterator[Finding]:
 def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
     sealed = seal.read(chat.seal(label))
     own = os.path.relpath(chat.seal(label), chat.path)
-    for bad in sealed.bad:
-        if bad.kind == "torn":
-            yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
-        else:
-            cure = "`keeper verify --repair` seals the kept file anew"
-            yield Finding(own, _first_hole(sealed), f"the seal is damaged at byte {bad.at}, {bad.kind}: {cure}", True)
+    if any(bad.kind == "torn" for bad in sealed.bad):
+        yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
+    damaged = [bad for bad in sealed.bad if bad.kind != "torn"]
+    if damaged:
+        more = f", and {len(damaged) - 1} places more" if len(damaged) > 1 else ""
+        cure = "`keeper verify --repair` seals the kept file anew"
+        kind = f"the seal is damaged at byte {damaged[0].at}, {damaged[0].kind}{more}: {cure}"
+        yield Finding(own, _first_hole(sealed), kind, True)
     try:
         kept = files.read(f"{chat.path}/{label}")
     except FileNotFoundError:

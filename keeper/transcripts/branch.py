@@ -20,6 +20,7 @@ from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.copies import Copy, leaf_below, repaired, through, whole
 from keeper.transcripts.held import Site, beside_name, note, unnote
 from keeper.transcripts.keep import Keeper
+from keeper.transcripts.records import read, split
 from keeper.transcripts.restore import Restorer, resume_line
 
 
@@ -102,9 +103,10 @@ def write_copy(restorer: Restorer, session: str, copy: str, recipe: Recipe, dry_
     )  # fmt: skip
     if dry_run:
         return answer
-    if not made.data:
+    if all((one := read(line)) is None or one.type == "summary" for line in split(made.data).lines):
         raise Refused(
-            f"nothing in session {session} reads as a record: no copy was made", "look at it with `keeper export`"
+            f"nothing in it makes a conversation: no copy of session {session} was made",
+            "look at it with `keeper export`",
         )
     site = Site(live, "", vault.chat(source.chat).swap, "", linked=False)
     tmp = beside_name(site)

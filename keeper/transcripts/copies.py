@@ -66,7 +66,8 @@ def leaf_below(data: bytes, record: str, session: str) -> str:
     while size < len(below):  # the CLI may write an answer before its prompt
         size = len(below)
         below.update(one.uuid for one in chain if one.uuid and one.parent in below)
-    leaf = next((one.uuid for one in reversed(chain) if one.uuid in below), None)
+    parents = {one.parent for one in chain if one.uuid in below}
+    leaf = next((one.uuid for one in reversed(chain) if one.uuid in below - parents), None)
     if leaf is None:
         raise NotKept(f"session {session} has no record {record}", "`keeper show --json` lists the records")
     return leaf

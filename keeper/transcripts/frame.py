@@ -149,8 +149,8 @@ class Writer:
         last = self.last
         # Behind a splice in the middle the bytes before the end are no longer those of the frames before it.
         appended = not removed and offset == self.end
-        if last is not None and not appended:
-            time_ns = max(time_ns, last.time_ns + SPLICE_NS)
+        if last is not None:  # a clock may step back: times in a seal do not
+            time_ns = max(time_ns, last.time_ns + (0 if appended else SPLICE_NS))
         packed = _pack(raw, before, REPACK_LEVEL if repacked else LEVEL)
         stored = len(packed) >= len(raw)
         frame = Frame(

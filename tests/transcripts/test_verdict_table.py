@@ -264,6 +264,18 @@ def test_several_answers_may_go_and_equal_lines_are_counted() -> None:
     assert (found.verdict, found.lacks) == (Verdict.DAMAGED, 2)
 
 
+@pytest.mark.accepts("KEEP-20", "SEAL-4")
+def test_no_flipped_bit_of_an_answer_that_nothing_hangs_on_is_taken_for_claudes_doing() -> None:
+    before = jsonl(*FIRST, GONE, *AFTER)
+    start = before.index(GONE)
+    for at in range(start, start + len(GONE) + 1):
+        for bit in range(8):
+            now = bytearray(before)
+            now[at] ^= 1 << bit
+            found = judge_sealed(before, bytes(now)).verdict
+            assert found is Verdict.DAMAGED, f"byte {at - start} of {len(GONE)}, bit {bit}"
+
+
 # ------------------------------------------------------------------ the rest of the table
 
 
