@@ -11,7 +11,7 @@ import click
 from keeper import claude, files
 from keeper.cli import out
 from keeper.errors import NotKept, Refused
-from keeper.transcripts.describe import Described, aside_names, conversation, describe, states
+from keeper.transcripts.describe import Described, State, aside_names, conversation, describe, states
 from keeper.transcripts.index import Row
 from keeper.transcripts.vault import Vault
 
@@ -73,6 +73,14 @@ def show(session: str, profile: Path | None, as_json: bool) -> int:
     return 0
 
 
+def _stands(one: State) -> str:
+    """How a session stands that is not as it should be: what was lost, when, and which command mends it."""
+    if one.when:
+        lost = f"{one.lost} records were cut from its live file in place at {one.when}"
+        return f"{one.state}, {lost}: `{one.cure}` folds them back, `keeper accept {one.session}` takes what is left"
+    return f"{one.state}: `{one.cure}` mends it" if one.cure else one.state
+
+
 def _within(vault: Vault, one: Described) -> dict[str, object]:
     shown = conversation(files.read(one.kept))
     return {"conversation": [asdict(record) for record in shown], "aside": aside_names(vault, one.chat)}
@@ -96,6 +104,9 @@ def _say(vault: Vault, one: Described) -> None:
         value = getattr(one, name)
         if value not in (None, ""):
             out.say(f"  {name}: {value}")
+    for state in states(vault):
+        if state.session == one.session and state.when:
+            out.say(f"  {_stands(state)}")
     for name in aside_names(vault, one.chat):
         out.say(f"  aside: {name}")
     for record in conversation(files.read(one.kept)):
@@ -159,11 +170,7 @@ def status(as_json: bool) -> int:
     out.say(f"vault: {vault.root}, {len(names)} chats, {size} bytes")
     out.say("agent: not running (this version has none: `keeper keep` keeps what is there now)")
     for one in found:
-        lost = f", {one.lost} records were cut from its live file in place at {one.when}" if one.when else ""
-        cure = f": `{one.cure}` folds them back, `keeper accept {one.session}` takes what is left" if one.when else (
-            f": `{one.cure}` mends it" if one.cure else ""
-        )  # fmt: skip
-        out.say(f"  {one.session}: {one.state}{lost}{cure}")
+        out.say(f"  {one.session}: {_stands(one)}")
     for chat in missing:
         out.say(f"  {chat}: its folder is missing")
     return 0

@@ -139,9 +139,9 @@ class _Truth:
         known = [(seen.st_dev, seen.st_ino) for path in (self.pair.live, self.pair.kept) if (seen := regular(path))]
         for path in second_links(self.pair):
             seen = regular(path)
-            if seen is not None and (seen.st_dev, seen.st_ino) not in known:
-                if _lacks(files.read(path), files.read(self.pair.kept)):
-                    return True
+            older = seen is not None and (seen.st_dev, seen.st_ino) not in known
+            if older and _lacks(files.read(path), files.read(self.pair.kept)):
+                return True
         return False
 
     def _quiet(self, one: Held) -> None:

@@ -137,6 +137,13 @@ def sealed_at(here: World, second: float) -> list[bytes]:
     return bytes(seal.read(str(seal_of(here)), int(second * 1e9)).content).split(b"\n")[:-1]
 
 
+def sealed_ever(here: World) -> set[bytes]:
+    """Every line that some time gives back."""
+    path = str(seal_of(here))
+    times = [frame.time_ns for _, frame in walk(path) if isinstance(frame, Frame)]
+    return {line for when in times for line in bytes(seal.read(path, when).content).split(b"\n")}
+
+
 def is_the_truth(here: World, truth: list[bytes]) -> None:
     """Live and kept are that, so is the seal's end, and what else there was the seal remembers."""
     assert lines_of(here.live) == lines_of(here.kept) == truth
@@ -225,10 +232,7 @@ def test_what_kept_has_and_no_seal_yet_is_sealed_before_it_goes(volumes: tuple[P
         assert set(NEW) <= set(before) or not linked
         accept(here)
     assert lines_of(here.kept) == WHOLE[:3]
-    path = str(seal_of(here))
-    times = [frame.time_ns for _, frame in walk(path) if isinstance(frame, Frame)]
-    known = {line for when in times for line in bytes(seal.read(path, when).content).split(b"\n")}
-    assert set(before) <= known, "no time gives it back"
+    assert set(before) <= sealed_ever(here), "no time gives it back"
 
 
 @pytest.mark.accepts("SEAL-7", "KEEP-19")
@@ -237,10 +241,15 @@ def test_of_a_session_that_had_two_live_files_the_one_that_is_left_is_the_truth(
     other = write_live(here.profile, "/srv/demo/other", here.session, jsonl(*WHOLE[:4], *talk("pq", parent="d")))
     assert here.keep().verdict == "doubled"
     assert set(lines_of(other)) <= set(lines_of(here.kept))
+    append(other, jsonl(*talk("rs", parent="q")))
     other.unlink()
+    with pytest.raises(Locked):
+        accept(here)  # what was written to the other last is in no kept file yet
+    here.keep()
     accept(here)
     here.keep()
     assert lines_of(here.kept) == lines_of(here.live) == WHOLE
+    assert set(talk("rs", parent="q")) <= sealed_ever(here)
     assert not list(here.chat.glob("*.live*"))
     assert names_of_ours(here.profile, here.root) == []
 
