@@ -15,11 +15,12 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from keeper import disk, files
+from keeper.transcripts import swap
 
 Hook = Callable[[str, tuple[str, ...]], None]
 Deed = Callable[[], object]
@@ -68,15 +69,17 @@ chance = random.Random(0)
 
 @contextmanager
 def played() -> Iterator[None]:
-    """No sync reaches a disk (each passes the seam all the same, and can be failed there), and chance is `chance`."""
-    fsync, sync_volume, urandom = os.fsync, disk.sync_volume, os.urandom
+    """No sync reaches a disk (each passes the seam all the same, and can be failed there), chance is `chance`, and no
+    writer is waited for: one that holds a file open here does not write while a run goes on."""
+    fsync, sync_volume, urandom, wait_s = os.fsync, disk.sync_volume, os.urandom, swap.LEASE_WAIT_S
+    swap.LEASE_WAIT_S = 0.0
     os.fsync = lambda fd: None
     os.urandom = chance.randbytes
     disk.sync_volume = _sync_volume
     try:
         yield
     finally:
-        os.fsync, disk.sync_volume, os.urandom = fsync, sync_volume, urandom
+        os.fsync, disk.sync_volume, os.urandom, swap.LEASE_WAIT_S = fsync, sync_volume, urandom, wait_s
 
 
 def _sync_volume(name: str | Path) -> None:
@@ -121,6 +124,14 @@ class Seam:
             self.changes.append(asked)
 
 
+def written_by(run: Deed, refuses: Hook | None) -> list[str]:
+    """What a run changes, as words. A name of ours for what is looked at, which is gone again, changes nothing."""
+    seam = Seam(refuses)
+    play(run, seam)
+    looked = {paths[1] for call, paths in seam.changes if call == "link" and not os.path.lexists(paths[1])}
+    return [f"{call} {os.path.basename(paths[-1])}" for call, paths in seam.changes if paths[-1] not in looked]
+
+
 def refusal(mode: str) -> Hook | None:
     """The hook of a volume that refuses what this mode says; None for a volume that refuses nothing."""
     if mode not in REFUSALS:
@@ -152,7 +163,7 @@ def _apart(source: str, name: str) -> bool:
 def play(run: Deed, seam: Seam) -> bool:
     """Run with that seam; False where it was killed. What is dead removes nothing more and holds nothing open."""
     drop = disk.drop
-    before = set(os.listdir("/proc/self/fd"))
+    before = _descriptors()
 
     def dropped(name: str | Path) -> None:
         if not seam.dead:
@@ -167,11 +178,18 @@ def play(run: Deed, seam: Seam) -> bool:
     finally:
         disk.hook, disk.drop = None, drop
         if seam.dead:
-            for name in set(os.listdir("/proc/self/fd")) - before:
-                try:
-                    os.close(int(name))
-                except OSError:
-                    continue  # the listing's own
+            for fd in _descriptors() - before:
+                os.close(fd)
+
+
+def _descriptors() -> set[int]:
+    """What this process holds open, but for the listing itself."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            os.fstat(int(name))
+            found.add(int(name))
+    return found
 
 
 # ------------------------------------------------------------------ a state, put back in place

@@ -2,17 +2,22 @@
 
 It promises to know nothing of keeper's own records, merge and verdict: lines are compared as bytes, parents are read
 with the standard library's json, and what a restore owes is told by the table of docs/verdicts.md in its own words.
+Only of a seal it knows what keeper reads.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+
+from keeper.transcripts import seal
+from keeper.transcripts.frame import Frame, walk
 
 LOST, DOUBLED, REORDERED, LEFT, WROTE, UNTOLD = "lost", "doubled", "reordered", "left behind", "written", "untold"
 
@@ -214,6 +219,21 @@ def _files(root: Path) -> Iterator[bytes]:
             if not name.endswith((".db", ".seal")):
                 with open(f"{folder}/{name}", "rb", buffering=0) as stream:
                     yield stream.readall()
+
+
+def sealed_lines(path: Path) -> set[bytes]:
+    """Every line that a seal ever had: read through to the end of each of its frames in turn."""
+    found: set[bytes] = set()
+    if not path.exists():
+        return found
+    data = path.read_bytes()
+    with tempfile.TemporaryDirectory() as place:
+        for at, frame in walk(str(path)):
+            if isinstance(frame, Frame):
+                part = Path(place) / path.name
+                part.write_bytes(data[: at + frame.size])
+                found.update(seal.read(str(part)).whole_lines().split(b"\n"))
+    return found
 
 
 def told(line: bytes) -> str:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import itertools
 import time
 from contextlib import suppress
-from pathlib import Path
 
-from fault_grounds import Deed, Seam, Snapshot, Volumes, chance, play, refusal
+from fault_grounds import Deed, Seam, Snapshot, Volumes, chance, play, refusal, written_by
 from fault_oracle import (
     LEFT,
     LOST,
@@ -23,14 +22,14 @@ from fault_oracle import (
     judge_live,
     lines_of,
     nowhere,
+    sealed_lines,
 )
 from fault_states import State, build
 
 from keeper import files
 from keeper.errors import KeeperError, Locked, NotKept, Refused
-from keeper.transcripts import accept, branch, places, seal
+from keeper.transcripts import accept, branch, places
 from keeper.transcripts.forget import forget
-from keeper.transcripts.frame import Frame, walk
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.mass import restore_all
 from keeper.transcripts.restore import Restored, Restorer, Want
@@ -192,14 +191,8 @@ class Trial:
         return found + self.written_by(keep)
 
     def written_by(self, run: Deed) -> list[Fault]:
-        """What a run changes that has nothing to do. A look's own name for what it looks at comes and goes."""
-        seam = Seam(self.refuses)
-        play(run, seam)
-        made = {paths[1] for call, paths in seam.changes if call == "link" and "/swap/" in paths[1]}
-        gone = {paths[0] for call, paths in seam.changes if call == "unlink"}
-        pins = made & gone
-        changes = [(call, paths) for call, paths in seam.changes if paths[-1] not in pins]
-        return [Fault(WROTE, f"{call} {Path(paths[-1]).name}") for call, paths in changes[:1]]
+        """What a run changes that has nothing to do."""
+        return [Fault(WROTE, words) for words in written_by(run, self.refuses)[:1]]
 
     def judge_live(self, restored: bool, full: bool) -> list[Fault]:
         """The main transcript; of the others after a restore what is owed to them is seen to by the next keep too."""
@@ -237,10 +230,7 @@ class Trial:
         return found + [Fault(LOST, f"not in the seal: {line[:80]!r}") for line in missing]
 
     def sealed(self) -> set[bytes]:
-        """Every line that the seal has of the session at any time."""
-        path = str(self.here.chat / "seal" / f"{self.here.session}.jsonl.seal")
-        times = {found.time_ns for _, found in walk(path) if isinstance(found, Frame)}
-        return {line for time_ns in times for line in seal.read(path, time_ns).whole_lines().split(b"\n")}
+        return sealed_lines(self.here.chat / "seal" / f"{self.here.session}.jsonl.seal")
 
     def recover_forget(self) -> list[Fault]:
         with suppress(NotKept):  # the killed one had come to its end, or this run brought it there

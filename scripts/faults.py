@@ -42,6 +42,10 @@ CODES = (
     errno.EXDEV, errno.EMLINK, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.EACCES,
 )  # fmt: skip
 STATES = 2400
+FEW = ("keep", "restore", "restore --full", "forget", "accept")
+"""Deeds of one session: some 15 changes, the others some 70."""
+EACH = (1, 5, 12, 40)
+"""A sample has every state of few changes, each fifth of many, and fewer of those with a companion."""
 SHOWN = 20
 """So many faults are printed in full."""
 
@@ -121,13 +125,14 @@ def _safely(run: Callable[..., list[Fault]], *args: object) -> list[Fault]:
 
 
 def sample(number: int) -> Iterator[State]:
-    """So many states, every situation, mode, leftover and deed among them again and again; few with a companion, which
-    makes each run longer and no other."""
+    """So many states, every situation, mode, leftover and deed among them again and again; fewer of those that make
+    many changes: with a companion, with a deed that sees to more than one session."""
     taken = 0
     for place, state in enumerate(states()):
         if taken == number:
             return
-        if not state.companion or place % 7 == 0:
+        many = 2 * state.companion + (state.deed not in FEW)
+        if place % EACH[many] == 0:
             taken += 1
             yield state
 

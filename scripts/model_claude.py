@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fault_oracle import lines_of, of
 
+from keeper.transcripts.chat import Chat
 from tests.build import answer, boundary, jsonl, meta, prompt
 
 SWEPT_AFTER_S = 30 * 86_400
@@ -58,6 +59,10 @@ class Script:
         return {**self.acked, **self.owed, **dict.fromkeys(self.own)}
 
     @property
+    def seal(self) -> Path:
+        return Path(Chat(self.chat.name, str(self.chat)).seal(self.place))
+
+    @property
     def beside(self) -> bool:
         """Whether it is a subagent's of the older layout, beside the sessions' own."""
         return not self.main and self.live.parent.parent.name == "projects"
@@ -80,6 +85,7 @@ class File:
     name: str
     history: bool
     longest: bytes = b""
+    versions: list[bytes] = field(default_factory=list)
 
     @property
     def path(self) -> Path:
@@ -103,6 +109,34 @@ class File:
         if self.history and not self.script.live.exists():
             return
         self.longest = max(self.longest, self.now, key=len)
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A process that holds a transcript open and writes to that inode, whatever its names become."""
+
+    script: Script
+    fd: int
+
+    @property
+    def data(self) -> bytes:
+        return Path(f"/proc/self/fd/{self.fd}").read_bytes()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the inode is the live file still."""
+        live = self.script.live
+        return live.exists() and os.path.samestat(live.stat(), os.fstat(self.fd))
+
+    def write(self, lines: list[bytes]) -> None:
+        """Behind what stands there. Where no name leads to the inode any more nobody can owe them."""
+        tail = self.data.rpartition(b"\n")[2]
+        data = (b"\n" if tail else b"") + jsonl(*lines)
+        os.write(self.fd, data)
+        whole = [line for line in (tail + data).split(b"\n") if line]
+        self.script.written.update(whole)
+        if os.fstat(self.fd).st_nlink and not self.is_live:
+            self.script.owed.update(dict.fromkeys(whole))
 
 
 @dataclass(slots=True)
@@ -179,6 +213,7 @@ class Claude:
         file.path.parent.mkdir(parents=True, exist_ok=True)
         file.path.unlink(missing_ok=True)
         file.path.write_bytes(data)
+        file.versions.append(data)
         self.stamp(file.path)
         self.stamp(file.path.parent)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import model_oracle as oracle
-from fault_grounds import Deed, Seam, play
-from fault_oracle import lines_of, nowhere
+from fault_grounds import Deed, Seam, play, written_by
+from fault_oracle import lines_of, nowhere, of, sealed_lines
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from model_claude import Script
@@ -24,7 +24,6 @@ from keeper.transcripts.accept import accept
 from keeper.transcripts.branch import sealed_at
 from keeper.transcripts.keep import Keeper, keep_session
 from keeper.transcripts.restore import Restorer, Want
-from keeper.transcripts.seal import read as seal_of
 from keeper.transcripts.vault import Vault
 from tests.seam import names_of_ours
 
@@ -136,6 +135,7 @@ class Model(Live):
             answers = [answer for profile in self.here.settings.profiles for answer in keeper.profile(profile)]
             keeper.finish()
             keeper.seal()
+            self.unsealed = any("not sealed" in note for note in vault.notes)
             return answers
 
     def _restore(self, script: Script, full: bool) -> list[Any]:
@@ -164,6 +164,7 @@ class Model(Live):
         """Run; whether it came to its end and answered for all. Else nothing that was there may be gone."""
         self.claude.tick()
         self.begins(covered)
+        self.unsealed = False
         self.answers = answers = []
         try:
             whole = play(lambda: answers.extend(deed()), seam or Seam(self.refuses))
@@ -172,11 +173,11 @@ class Model(Live):
             nothing = isinstance(error, NotKept) and not any(
                 one.main and (one.acked or (one.own and not restores)) for one in covered
             )
-            self.check(seam is not None or self.unsettled or nothing, f"it said no: {error}")
+            self.check(seam is not None or self.unsettled or bool(self.writers) or nothing, f"it said no: {error}")
         except KeeperError as error:
             whole = False
             self.check(seam is not None and bool(error.cure), f"failed: {error}, cure {error.cure}")
-        whole = whole and not any(answer.error for answer in answers)
+        whole = whole and not self.unsealed and not any(answer.error for answer in answers)
         self.locate()
         if whole:
             return True
@@ -194,14 +195,15 @@ class Model(Live):
     def begins(self, covered: list[Script]) -> None:
         for script in covered:
             script.begin()
-            if script.beside and not self.main_of(script).live.exists():
-                script.own = []  # whose it is no keep asks while the session's own transcript is gone
+            named = any(of(line).get("sessionId") for line in script.own)
+            if script.beside and not (named and self.main_of(script).live.exists()):
+                script.own = []  # whose it is nobody can tell, or asks while the session's own transcript is gone
 
     def sealed(self, covered: list[Script]) -> set[bytes]:
         found: set[bytes] = set()
-        for path in {script.chat for script in covered}:
-            for one in (path / "seal").glob("*.jsonl.seal"):
-                found.update(seal_of(str(one)).whole_lines().split(b"\n"))
+        for chat in {script.chat for script in covered}:
+            for path in (chat / "seal").glob("*.jsonl.seal"):
+                found |= sealed_lines(path)
         return found
 
     def locate(self) -> None:
@@ -231,6 +233,8 @@ class Model(Live):
             if (file.script.session, file.script.profile) in sessions and file.script.kept.exists():
                 file.begin()
                 have = file.kept.read_bytes() if file.kept.exists() else b""
+                if have in file.versions and len(have) > len(file.longest):
+                    file.longest = have  # a killed run had taken it
                 self.check(have == file.longest, f"lost: {file.name}: kept has {have!r} of {file.longest!r}")
 
     def answered(self, script: Script) -> None:
@@ -245,13 +249,13 @@ class Model(Live):
     def judge_all(self) -> None:
         self.judge_kept(self.scripts)
         self.unsettled = False
-        left = names_of_ours(self.profile_base, self.here.root)
+        left = [] if self.writers else names_of_ours(self.profile_base, self.here.root)
         self.check(not left, f"left behind: {left[:2]}")
 
     def judge_restored(self, script: Script, full: bool) -> None:
         if not script.live.exists():
             self.lives_at(script, Path(self.answers[0].live))  # moved since the last keep, and swept
-        for words in [*oracle.kept(script), *oracle.live(script, True, full)]:
+        for words in [*oracle.kept(script), *oracle.live(script, True, full, bool(self.writers))]:
             self.check(False, words)
         script.gone = False
         script.acked = script.must
@@ -264,14 +268,10 @@ class Model(Live):
                 self.check(file.path.stat().st_mtime_ns == self.claude.now_ns, f"{file.name}: its time is not now")
         for side in self.of(script):
             if not side.main and side.kept.exists() and side.live.parent.name == "subagents":
-                for words in oracle.live(side, True, False):
+                for words in oracle.live(side, True, False, bool(self.writers)):
                     self.check(False, words)
                 side.gone = False
 
     def writes_nothing(self, deed: Deed) -> None:
-        seam = Seam(self.refuses)
-        play(deed, seam)
-        made = {paths[1] for call, paths in seam.changes if call == "link" and "/swap/" in paths[1]}
-        gone = {paths[0] for call, paths in seam.changes if call == "unlink"}
-        wrote = [f"{call} {paths[-1]}" for call, paths in seam.changes if paths[-1] not in made & gone]
+        wrote = [] if self.writers else written_by(deed, self.refuses)
         self.check(not wrote, f"written by a second run: {wrote[:3]}")

@@ -18,7 +18,7 @@ from fault_grounds import Seam, Volumes, chance, play, refusal
 from fault_oracle import lines_of, of
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from model_claude import Claude, File, Script
+from model_claude import Claude, File, Script, Writer
 
 from tests.build import jsonl, live_path, session_id
 from tests.seam import world
@@ -53,12 +53,16 @@ class Live(RuleBasedStateMachine):
         self.refuses = refusal(self.mode)
         self.scripts: list[Script] = []
         self.files: list[File] = []
+        self.writers: list[Writer] = []
         self.unsettled = False
+        self.unsealed = False
         self.answers: list[Any] = []
         self.sessions = 0
         play(self.here.vault, Seam())
 
     def teardown(self) -> None:
+        for writer in self.writers:
+            os.close(writer.fd)
         shutil.rmtree(self.base, ignore_errors=True)
         shutil.rmtree(self.profile_base, ignore_errors=True)
 
@@ -126,6 +130,25 @@ class Live(RuleBasedStateMachine):
     def header(self, number: int) -> None:
         script = self.one(number, main=True)
         self.claude.append(script, self.claude.header(script))
+
+    # ------------------------------------------------------------------ a writer that holds the file open
+
+    @rule(number=any_number)
+    def hold(self, number: int) -> None:
+        script = self.there(number)
+        if script is not None and len(self.writers) < 2:
+            self.writers.append(Writer(script, os.open(script.live, os.O_WRONLY | os.O_APPEND)))
+
+    @rule(number=any_number)
+    def write_held(self, number: int) -> None:
+        if self.writers:
+            writer = self.writers[number % len(self.writers)]
+            writer.write(self.claude.turns(writer.script, 1))
+
+    @rule(number=any_number)
+    def release(self, number: int) -> None:
+        if self.writers:
+            os.close(self.writers.pop(number % len(self.writers)).fd)
 
     # ------------------------------------------------------------------ the live file goes, or is another one
 

@@ -1,9 +1,9 @@
 """Cuts the power under keeper, on real ext4 and real xfs, and looks whether what it acknowledged is there.
 
-    scripts/powercut.py                        500 cuts on each file system; some minutes
-    scripts/powercut.py --cuts 40 --seed 7     a sample
-    scripts/powercut.py --fs xfs               one of the two
-    scripts/powercut.py --control              with keeper's syncs taken out: must find losses, and so exits 1
+    .venv/bin/python scripts/powercut.py                        500 cuts on each file system; some minutes
+    .venv/bin/python scripts/powercut.py --cuts 40 --seed 7     a sample
+    .venv/bin/python scripts/powercut.py --fs xfs               one of the two
+    .venv/bin/python scripts/powercut.py --control              without keeper's syncs: must find losses, so exits 1
 
 A run is recorded below the file system: each write and each flush that reaches the disk, in order (`powercut_disk`).
 A cut leaves all that was flushed before it and any part of what was not, one write torn; the file system replays its
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -226,7 +226,7 @@ class Volume:
                 (self.volume / "profile" / "projects").mkdir(parents=True, exist_ok=True)
                 disk.sync_volume(self.volume)
                 rng = random.Random(self.rng.random())
-                with syncs_taken_out() if self.ask.control else nothing():
+                with syncs_taken_out() if self.ask.control else nullcontext():
                     demand = carried.demand if carried else Demand()
                     story = Story(world, rng, recorder.mark, demand, number * 100, not self.ask.control)
                     (second_chapter if carried else first_chapter)(story)
@@ -304,11 +304,6 @@ class Volume:
         words = found.words[: 1 if self.ask.control else 4]
         for word in words:
             say(f"{where}: {word.strip().splitlines()[-1] if self.ask.control else word}")
-
-
-@contextmanager
-def nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager

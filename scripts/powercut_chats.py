@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from keeper.settings import Settings
@@ -48,15 +49,17 @@ _fsync = os.fsync
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What must be there after a cut: by session the kept lines in order, the lines of the live transcript, and what no
-    other file can tell again (whose fork it is, the host's tags), the lines that an `accept` let go of; by session and
-    label the kept companion files; the sessions that are forgotten for good, those whose forget had begun, of which
-    nothing is demanded, and those whose files Claude is changing in place."""
+    """What must be there after a cut. By session: the kept lines in order, the live ones where a restore answered for
+    them, what no other file can tell again (whose fork it is, the host's tags), the kept companion files by label, the
+    live ones that a restore put back by path, the lines that an `accept` let go of. Then the sessions that are
+    forgotten for good, those whose forget had begun, of which nothing is demanded, and those that Claude changes in
+    place."""
 
     kept: dict[str, Lines] = field(default_factory=dict)
     live: dict[str, Lines] = field(default_factory=dict)
     told: dict[str, Told] = field(default_factory=dict)
     files: dict[str, Files] = field(default_factory=dict)
+    beside: dict[str, Files] = field(default_factory=dict)
     dropped: dict[str, frozenset[bytes]] = field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
     forgetting: frozenset[str] = frozenset()
@@ -87,6 +90,16 @@ def kept_files(chat: Path, session: str) -> Files:
             if path.is_file():
                 found[str(path.relative_to(chat))] = path.read_bytes()
     return found
+
+
+def live_files(here: World) -> Files:
+    """Path below the profile → bytes of the live companion files of a session."""
+    there = (path for path in sorted(here.companion.rglob("*")) if path.is_file())
+    return {str(path.relative_to(here.profile)): path.read_bytes() for path in there}
+
+
+def _without(demanded: dict[str, Any], sessions: Sequence[str]) -> dict[str, Any]:
+    return {session: what for session, what in demanded.items() if session not in sessions}
 
 
 def told_of(chat: Path, session: str) -> Told | None:
@@ -162,11 +175,12 @@ class Story:
     def about(self, session: str) -> World:
         return self.world.about(session, cwd_of(session))
 
-    def acknowledged(self, *sessions: str, live: bool = False) -> None:
-        """keeper has answered for these sessions: what it keeps of them now, it keeps. Raises Acknowledged where that
-        is not all that Claude wrote."""
+    def acknowledged(self, *sessions: str, live: bool = False, beside: bool = False) -> None:
+        """keeper has answered for these sessions: what it keeps of them now, it keeps; so for the live transcript
+        (`live`), and for the companion files where all of them were put back (`beside`). Raises Acknowledged where what
+        is kept is not all that Claude wrote."""
         kept, files, lives = dict(self.demand.kept), dict(self.demand.files), dict(self.demand.live)
-        all_told = dict(self.demand.told)
+        all_told, others = dict(self.demand.told), dict(self.demand.beside)
         for session in sessions:
             here = self.about(session)
             kept[session] = tuple(self.whole(lines_of(here.kept), session))
@@ -177,7 +191,10 @@ class Story:
             all_told[session] = told
             if live:
                 lives[session] = tuple(lines_of(here.live))
-        self.mark(kept=kept, files=files, live=lives, told=all_told, hurt=self.demand.hurt - {*sessions})
+            if beside:
+                others[session] = live_files(here)
+        hurt = self.demand.hurt - {*sessions}
+        self.mark(kept=kept, files=files, live=lives, beside=others, told=all_told, hurt=hurt)
 
     def whole(self, lines: list[bytes], session: str) -> list[bytes]:
         counts = Counter(lines)
@@ -188,7 +205,7 @@ class Story:
 
     def claude_touches(self, *sessions: str) -> None:
         """From here on the live files of these sessions are what Claude makes of them."""
-        self.mark(live={session: lines for session, lines in self.demand.live.items() if session not in sessions})
+        self.mark(live=_without(self.demand.live, sessions), beside=_without(self.demand.beside, sessions))
 
     def claude_hurts(self, session: str) -> None:
         """From here on Claude changes the live files of this session in place, and with them the kept ones."""
@@ -294,16 +311,16 @@ class Story:
             if answer.error:
                 raise Acknowledged(f"{answer.session}: {answer.error}")
 
-    def restore(self, session: str) -> None:
+    def restore(self, session: str, swept: bool = False) -> None:
         with self.disturbance():
             self.about(session).restore()
-        self.acknowledged(session, live=True)
+        self.acknowledged(session, live=True, beside=swept)
 
-    def restore_all(self) -> None:
+    def restore_all(self, swept: bool = False) -> None:
         with self.vault() as vault, self.disturbance():
             answers = restore_all(Restorer(vault, time.time_ns(), Want()), vault.rows())
         self.without_errors(answers)
-        self.acknowledged(*self.chats, live=True)
+        self.acknowledged(*self.chats, live=True, beside=swept)
 
     def accept(self, session: str) -> None:
         """What live is becomes the truth: from the answer on what it lacks is in no file but the seal. The live file
@@ -329,10 +346,8 @@ class Story:
         self.acknowledged(session, new, live=True)
 
     def forget(self, session: str) -> None:
-        changed = {
-            name: {one: demanded for one, demanded in getattr(self.demand, name).items() if one != session}
-            for name in ("kept", "live", "told", "files", "dropped")
-        }
+        names = ("kept", "live", "told", "files", "beside", "dropped")
+        changed = {name: _without(getattr(self.demand, name), (session,)) for name in names}
         self.mark(**changed, forgetting=self.demand.forgetting | {session})
         with self.vault() as vault, self.disturbance():
             forget(vault, session, time.time())

@@ -7,8 +7,8 @@ first, so that what is demanded can come from nowhere but the vault.
 
 from __future__ import annotations
 
-import os
 import random
+import stat
 import time
 import traceback
 from collections import Counter
@@ -116,6 +116,12 @@ def _as_it_was_left(world: World, demand: Demand, found: Found) -> None:
     for session, lines in demand.live.items():
         there = [path.stat().st_size for path in lives(world, session)]
         found.compare(f"{session} live ({there} bytes), before a keep", lines, _live_lines(world, session))
+    for session, files in demand.beside.items():
+        for name, data in files.items():
+            path = world.profile / name
+            now = path.read_bytes() if path.is_file() else b""
+            if not now.startswith(data):
+                found.gone(f"{session}: its live file {name}, before a keep: {_differs(data, now)}")
     for session in demand.forgotten:
         if world.about(session).chat.exists():
             found.remains(f"{session}: forgotten, and its folder is there")
@@ -126,6 +132,13 @@ def _lines(path: Path) -> list[bytes]:
         return lines_of(path)
     except FileNotFoundError:
         return []
+
+
+def _differs(data: bytes, now: bytes) -> str:
+    """Where a file ceases to be what it was."""
+    same = next((at for at, (one, other) in enumerate(zip(data, now, strict=False)) if one != other), len(now))
+    zeros = f", {now.count(0)} of them zeros" if 0 in now else ""
+    return f"of {len(data)} bytes the first {same} stand, there are {len(now)}{zeros}"
 
 
 def _live_lines(world: World, session: str) -> list[bytes]:
@@ -156,7 +169,7 @@ def _kept(world: World, demand: Demand, found: Found) -> None:
             if label not in there:
                 found.gone(f"{session}: its file {label}")
             elif not there[label].startswith(data):
-                found.gone(f"{session}: its file {label} of {len(data)} bytes has become {len(there[label])} others")
+                found.gone(f"{session}: its file {label}: {_differs(data, there[label])}")
     with world.vault() as vault:
         stones = {stone.session for stone in vault.tombstones()}
     for session in stones - demand.forgetting:
@@ -203,14 +216,13 @@ def _nothing_to_do(world: World, demand: Demand, found: Found) -> None:
         found.remains(f"{len(names)} names of keeper's own: {names[:3]}")
 
 
-def _state(*tops: Path) -> dict[str, tuple[int, ...]]:
-    """Inode, mode, size and time of all below these folders."""
+def _state(*tops: Path) -> dict[Path, tuple[int, ...]]:
+    """Inode, mode, size and time of all files below these folders."""
     found = {}
-    for top in tops:
-        for folder, _, names in os.walk(top):
-            for path in (folder, *(f"{folder}/{name}" for name in names)):
-                seen = os.lstat(path)
-                found[path] = (seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns)
+    for path in (path for top in tops for path in top.rglob("*")):
+        seen = path.lstat()
+        if stat.S_ISREG(seen.st_mode):
+            found[path] = (seen.st_ino, seen.st_mode, seen.st_size, seen.st_mtime_ns)
     return found
 
 
@@ -227,6 +239,6 @@ def _verified(world: World, demand: Demand, found: Found) -> None:
         faults = verify(vault).faults
     for fault in faults:
         if _half_made(world, demand, f"chats/{fault.chat}"):
-            found.notes["a chat that was never acknowledged is left half made"] += 1
+            found.notes[f"a chat that was never acknowledged is left half made: {fault.file}: {fault.kind}"] += 1
         else:
             found.gone(f"verify: {fault}")

@@ -132,7 +132,7 @@ def swept(story: Story) -> None:
     here = story.about(session)
     here.live.unlink()
     shutil.rmtree(here.companion, ignore_errors=True)
-    story.restore(session)
+    story.restore(session, swept=True)
     story.says(session)
     story.keep(session)
 
@@ -141,7 +141,7 @@ def all_swept(story: Story) -> None:
     """Everything is gone from the profile, and all of it is put back at once."""
     story.claude_touches(*story.chats)
     sweep(story.world.profile)
-    story.restore_all()
+    story.restore_all(swept=True)
 
 
 def forgotten(story: Story) -> None:
@@ -162,6 +162,7 @@ def companions(story: Story) -> None:
     """Companion files that are new, that grow, and that are replaced by a longer version."""
     for session in story.some():
         here = story.about(session)
+        story.claude_touches(session)
         put(here.companion / "tool-results" / f"{story.uuid()}.txt", story.text())
         first = here.companion / "tool-results" / "toolu_1.txt"
         if first.exists():

@@ -33,7 +33,7 @@ def bout(seed: int, number: int, crashes: bool, seconds: float) -> Bout:
     rng = random.Random(f"{seed}/{number}")
     kind = number % KINDS
     rate = (2000, 2000, 0, 2000, 2000, 200, 2000, 0, 2000, 2000, 2000, 2000)[kind]
-    lines = int(rate * seconds) or int(6000 * seconds)
+    lines = int(rate * seconds) or int(4000 * seconds)
     opens, holds = Writer(lines, rate), Writer(lines, rate, rng.randint(200, 2000))
     endless = Writer(lines, rate, ENDLESS)
     writers = (

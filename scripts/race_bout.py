@@ -184,7 +184,7 @@ def sweep(world: World, counters: memoryview, gate: str, rng: random.Random) -> 
     that deletes, one at a time does so.
     """
     live, out = str(world.live), str(world.root.parent / "swept")
-    pause_s = rng.choice((0.03, 0.1, 0.5))
+    pause_s = rng.choice((0.02, 0.05, 0.3))
     while not counters[STOP]:
         time.sleep(rng.uniform(0.0, pause_s))
         with alone(gate):
@@ -331,7 +331,7 @@ def _run(bout: Bout, world: World, counters: memoryview, gate: str) -> tuple[int
                 counters[STOP] = 1
             if writers and not keeping:
                 keeping = start(lambda turn=crashes: keep_on(bout, world, counters, gate, turn))
-                until = time.monotonic() + (rng.uniform(0.0, 0.2) if bout.crashes else ENDLESS)
+                until = time.monotonic() + (rng.uniform(0.0, 0.5) if bout.crashes else ENDLESS)
             time.sleep(0.001)
             if keeping and time.monotonic() > until:
                 os.kill(keeping, signal.SIGKILL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from keeper.transcripts.held import Held
+from keeper.transcripts.held import NEWEST, Held
 from keeper.transcripts.kept import Pair
 from keeper.transcripts.merge import is_part, merge
 from keeper.transcripts.records import read, split, uuid_of
@@ -37,6 +37,7 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
     lines = set(data.split(b"\n"))
     if all(lines.issuperset(one.data.split(b"\n")[:-1]) for one in parts):
         return data
+    parts = _without_merged_damage(parts)
     whole = data
     if any(one.inode[0] != os.stat(pair.kept).st_dev for one in parts):
         # On another volume kept was never live, and its birth is told by another clock.
@@ -53,6 +54,18 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
         return joined
     # A file that was pruned or turned around by hand: kept's order is the one that stays.
     return _older_behind(whole, parts, born)
+
+
+def _without_merged_damage(parts: list[Held]) -> list[Held]:
+    """The parts less a damaged inode of which another has every line: that one was merged from kept and it, and a
+    second merge in another order would put a line without a uuid in two places."""
+    sets = [set(one.data.split(b"\n")) for one in parts]
+    damaged = [one.born >= NEWEST.born - 1 for one in parts]
+    return [
+        one
+        for place, one in enumerate(parts)
+        if not (damaged[place] and any(more >= sets[place] and not damaged[at] for at, more in enumerate(sets)))
+    ]
 
 
 def _older_behind(data: bytes, parts: list[Held], born: float) -> bytes:

@@ -161,6 +161,8 @@ def _taken_out(before: list[bytes], gone: Counter[bytes], now: list[bytes], main
         return False
     if any(not _own(line, gone, uuids) for line in Counter(now) - Counter(before)):
         return False
+    if not any((r := read(line)) is not None and r.type in ("user", "assistant") for line in now):
+        return False  # a stub
     return not any((r := read(line)) is not None and r.parent in uuids for line in now)
 
 

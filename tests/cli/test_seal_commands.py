@@ -15,7 +15,7 @@ from keeper.transcripts import seal
 from tests.build import CWD, append, jsonl, session_id, talk, write_live
 from tests.chat import everything, files, put
 from tests.conftest import Ran
-from tests.damage import cut_lines, flip, keep_at, seal_of, write_over
+from tests.damage import cut_lines, flip, keep_at, seal_of, take_out, write_over
 from tests.seam import World, lines_of
 from tests.seam import world as world_of
 
@@ -177,6 +177,37 @@ def test_at_gives_the_conversation_as_it_was_sealed_then_under_a_new_id(here: Wo
     chats = {chat["session"]: chat for chat in run_keeper("list", "--json").json["chats"]}
     assert len(chats) == 9
     assert {chat["forked_from"] for session, chat in chats.items() if session != S} == {S}
+
+
+@pytest.mark.accepts("SEAL-5", "KEEP-20")
+@pytest.mark.parametrize("repacked", [False, True])
+def test_at_goes_behind_folds_tombstones_and_damage_and_a_repack_changes_nothing_of_it(
+    here: World, run_keeper: Command, repacked: bool
+) -> None:
+    start = time.time() - 10 * HOUR_S
+    history: list[list[bytes]] = []
+    changes: list[Callable[[], object]] = [
+        lambda: write_live(here.profile, CWD, S, jsonl(*WHOLE[:4])),
+        lambda: append(here.live, jsonl(*WHOLE[4:6])),
+        lambda: write_live(here.profile, CWD, S, jsonl(*WHOLE[6:])),  # made anew with the tail alone: folded
+        lambda: (take_out(here.live, WHOLE[7]), append(here.live, jsonl(*talk(["h2"], S, parent="g")))),
+        lambda: cut_lines(here.live, 3),
+    ]
+    for hour, change in enumerate(changes):
+        change()
+        keep_at(here, start + hour * HOUR_S)
+        history.append(lines_of(here.kept))
+    assert history[2] == WHOLE
+    assert WHOLE[7] not in history[3]
+    assert history[4] == history[3], "damage was taken for the truth"
+    if repacked:
+        assert seal.repack(str(seal_of(here)), f"{seal_of(here)}.new")
+    for hour, lines in enumerate(history):
+        for second in (1, HOUR_S - 1):
+            told_at = iso(start + hour * HOUR_S + second)
+            copy = Path(run_keeper("restore", S, "--at", told_at, "--json").json["live"])
+            assert lines_of(copy) == under(lines, copy.stem), told_at
+    assert run_keeper("verify").code == 0
 
 
 @pytest.mark.accepts("SEAL-5")

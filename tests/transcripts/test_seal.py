@@ -4,6 +4,7 @@ costs the turn's bytes."""
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from keeper.transcripts import seal
 from keeper.transcripts.frame import PREFIX, RESTART, Bad, Frame, SealBroken, last_frame, walk
 from keeper.transcripts.sealer import REPACK_FRAMES, REPACK_QUIET_S
+from keeper.transcripts.verify import verify
 from tests import build
 from tests.build import CWD, append, jsonl, prompt, session_id, talk, write_live
 from tests.chat import put
@@ -392,6 +394,29 @@ def passes(here: World, now: float) -> None:
 
 
 # ------------------------------------------------------------------ while it is written
+
+
+@pytest.mark.accepts("SEAL-1")
+@pytest.mark.parametrize("swept", [False, True])
+@pytest.mark.parametrize("noticed", ["keep", "pass"])
+def test_a_chat_that_has_no_seal_yet_is_sealed_by_the_next_keep(here: World, swept: bool, noticed: str) -> None:
+    """Kept before there were seals, or its sealing was stopped."""
+    write_live(here.profile, CWD, here.session, jsonl(*talk("ab")))
+    put(here.companion / "tool-results" / "x.txt", b"out\n")
+    put(here.companion / "subagents" / "agent-1.jsonl", jsonl(*talk("st")))
+    here.keep()
+    shutil.rmtree(here.chat / "seal")
+    if swept:
+        shutil.rmtree(here.profile / "projects")
+        here.restore()
+    if noticed == "keep":
+        here.keep()
+    else:
+        here.keep_all()
+    vault = here.vault()
+    assert (verify(vault).faults, verify(vault).notes) == ((), ())
+    vault.index.close()
+    assert bytes(seal.read(str(seal_of(here))).content) == jsonl(*talk("ab"))
 
 
 @pytest.mark.accepts("SEAL-1", "KEEP-16")
