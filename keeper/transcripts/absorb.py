@@ -10,7 +10,7 @@ import os
 
 from keeper import disk
 from keeper.errors import KeeperError, NoLinks
-from keeper.transcripts.held import Held, Site, held_of, hold, quiet_now, release
+from keeper.transcripts.held import Held, Site, held_of, hold, one_each, quiet_now, release
 from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
 from keeper.transcripts.reigns import union
 from keeper.transcripts.verdict import Verdict
@@ -19,7 +19,7 @@ from keeper.transcripts.verdict import Verdict
 def absorb(pair: Pair, left: list[str]) -> Outcome:
     """Live is gone, but an earlier run held inodes of it: their lines go into kept."""
     site = Site(pair.live, pair.kept, pair.swap, pair.label, True)
-    held = held_of(left)
+    held = one_each(site, held_of(left))
     try:
         return _absorb(pair, site, held)
     except (OSError, KeeperError):

@@ -127,6 +127,11 @@ class Reign:
         return f"-{int(self.born * 1e6) - 1:x}-{self.length:x}"
 
 
+NEWEST = Reign(2.0**32, 0)
+"""The reign of an inode that was damaged in place: what it has of its own came after all that was sealed, and kept,
+built again from the seal, was never live."""
+
+
 def _reign_of(path: str) -> tuple[float, int] | None:
     """What the name of an inode that came out tells; None where it is no such name."""
     name = os.path.basename(path)
@@ -145,11 +150,6 @@ def held_name(site: Site, before: Reign | None = None) -> str:
 def beside_name(site: Site, before: Reign | None = None) -> str:
     """A free name beside live that neither Claude's lists nor its sweep take for a transcript."""
     return f"{os.path.dirname(site.live)}/.keeper-{token()}{before.mark() if before else ''}.tmp"
-
-
-NEWEST = Reign(2.0**32, 0)
-"""The reign of an inode that was damaged in place: what it has of its own came after all that was sealed, and kept,
-built again from the seal, was never live."""
 
 
 def hold(site: Site, path: str, reign: Reign | None = None) -> Held:
@@ -268,6 +268,18 @@ def held_of(names: Sequence[str]) -> list[Held]:
         except FileNotFoundError:
             continue
     return found
+
+
+def one_each(site: Site, held: Sequence[Held]) -> list[Held]:
+    """The same with one name an inode: a run that was killed while a file came out may have left it two. The one that
+    tells of damage stays, else the one that tells of the earlier reign."""
+    best: dict[tuple[int, int], Held] = {}
+    for one in sorted(held, key=lambda one: (one.born < NEWEST.born - 1, one.born)):
+        best.setdefault(one.inode, one)
+    for one in held:
+        if best[one.inode] is not one:
+            drop(site, one)
+    return [one for one in held if best[one.inode] is one]
 
 
 def drop(site: Site, held: Held) -> None:

@@ -16,7 +16,7 @@ from keeper import disk
 from keeper.errors import KeeperError, NoLinks
 from keeper.files import regular
 from keeper.transcripts import swap
-from keeper.transcripts.held import NEWEST, Held, Site, drop, held_of, hold, quiet_now, release
+from keeper.transcripts.held import NEWEST, Held, Site, drop, held_of, hold, one_each, quiet_now, release
 from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
 from keeper.transcripts.merge import merge
 from keeper.transcripts.reigns import union
@@ -76,7 +76,7 @@ class Look:
     def _left(self, names: list[str]) -> list[Held]:
         """What an earlier run held; the live and the kept inode themselves need no further name."""
         found = []
-        for one in held_of(names):
+        for one in one_each(self.site, held_of(names)):
             self.mine.append(one)
             if one.inode == self.pinned.inode and self.pinned.path == self.site.live:
                 # On another volume the pin is a descriptor alone: this is the only name of ours, if live goes now.

@@ -45,12 +45,15 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
     for one in parts:
         if one.at >= 0 and abs(one.born - born) < SAME_BIRTH_S and not _shares(data, one.data):
             whole = _put_at(whole, data, one.at, one.data)  # it came out when this very kept file took the live name
-    spans = sorted([(one.born, one.data) for one in parts] + [(born, whole)], key=lambda span: span[0])
+    ours = split(data).lines
+    # Where one has all of kept it stands for it: kept may have been built again from its seal, and was never live then.
+    own = [] if any(is_part(ours, split(one.data).lines) for one in parts) else [(born, whole)]
+    spans = sorted([(one.born, one.data) for one in parts] + own, key=lambda span: span[0])
     ordered = _root_first(data, [span[1] for span in spans])
     joined = ordered.pop(0)
     while ordered:
         joined = merge(joined, ordered.pop(_next(joined, ordered))).data
-    if is_part(split(data).lines, split(joined).lines):
+    if is_part(ours, split(joined).lines):
         return joined
     # A file that was pruned or turned around by hand: kept's order is the one that stays.
     return _older_behind(whole, parts, born)
