@@ -91,13 +91,13 @@ class Frame:
         )  # fmt: skip
 
     def head_digest(self) -> bytes:
-        """The digest over the header alone: lengths are believed only where it fits."""
-        return blake3(replace(self, head=bytes(8), own=_NONE, chain=_NONE).header()).digest(8)
+        """The digest over the header, the digests in it too: lengths are believed only where it fits."""
+        return blake3(replace(self, head=bytes(8)).header()).digest(8)
 
     def digest(self, raw: bytes, payload: bytes) -> bytes:
         """The digest over the header, what it is about, the marks, the raw bytes and the packed ones (in which some
         bits say nothing, and are proven all the same)."""
-        bare = replace(self, own=_NONE, chain=_NONE)
+        bare = replace(self, head=bytes(8), own=_NONE, chain=_NONE)
         return (
             blake3(bare.header()).update(self.about).update(_marks(self.marks)).update(raw).update(payload).digest(32)
         )
@@ -172,11 +172,11 @@ class Writer:
             marks=tuple(marks),
             about=about,
         )
-        frame = replace(frame, head=frame.head_digest())
         payload = raw if stored else packed
         own = frame.digest(raw, payload)
         chain = blake3(last.chain if last else _NONE).update(own).digest(32)
         frame = replace(frame, own=own, chain=chain)
+        frame = replace(frame, head=frame.head_digest())
         self.out += frame.header() + about + payload + _marks(marks) + _TRAILER.pack(frame.size, _TAIL)
         self.last = frame
 

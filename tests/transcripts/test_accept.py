@@ -399,6 +399,21 @@ def test_what_it_once_was_stands_under_its_own_id_live_and_kept_and_the_seal_has
     assert names_of_ours(here.profile, here.root) == []
 
 
+@pytest.mark.accepts("SEAL-5", "SEAL-7")
+@pytest.mark.parametrize("state", [cut_and_seen, pruned], ids=lambda state: state.__name__)
+def test_of_a_live_file_that_had_become_another_one_nothing_comes_back_behind_it(
+    volumes: tuple[Path, Path], mode: str, state: State
+) -> None:
+    grounds = Grounds(volumes, mode, state)
+    here = grounds.fresh()
+    with hooked(grounds.hook):
+        put(here, jsonl(*WHOLE))
+        here.keep()
+        here.restore()
+    assert set(NEW) <= sealed_ever(here)
+    is_the_truth(here, WHOLE)
+
+
 @pytest.mark.accepts("SEAL-5")
 def test_a_writer_holds_up_what_it_once_was(volumes: tuple[Path, Path]) -> None:
     here = Grounds(volumes, "link", gone_on).fresh()

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from keeper.transcripts import seal
 from keeper.transcripts.audit import repair
+from keeper.transcripts.frame import Frame, walk
 from keeper.transcripts.keep import Options, keep_session
 from keeper.transcripts.verify import Verified, slice_of, verify
 from tests.build import CWD, answer, append, jsonl, meta, prompt, session_id, talk, write_live
@@ -277,6 +278,27 @@ def test_records_cut_from_a_kept_file_are_told_until_they_are_back(here: World) 
     repaired(here)
     assert looked_through(here).faults == ()
     assert lines_of(here.kept) == LINES
+
+
+@pytest.mark.accepts("SEAL-4", "SEAL-1")
+def test_a_turn_is_sealed_whatever_bit_of_the_last_header_is_off(small: World) -> None:
+    """A keep reads of a seal the last header alone, and hangs the next frame on it. (Rot of what is packed behind it
+    costs the frames up to the next that stands for itself, until a verify.)"""
+    path, turn = seal_of(small), talk("ef", parent="d")
+    whole, size = path.read_bytes(), small.live.stat().st_size
+    (*_, (start, last)) = walk(str(path))
+    assert isinstance(last, Frame)
+    packed = range(len(whole) - 12 - last.packed, len(whole) - 12)
+    for at in [at for at in range(start, len(whole)) if at not in packed]:
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << at % 8
+        path.write_bytes(damaged)
+        append(small.live, jsonl(*turn))
+        small.keep()
+        known = seal.read(str(path)).whole_lines()
+        assert set(turn) <= set(known.splitlines()), f"byte {at} of {len(whole)}"
+        os.truncate(small.live, size)
+        path.write_bytes(whole)
 
 
 # ------------------------------------------------------------------ a torn end
