@@ -41,13 +41,14 @@ from powercut_disk import (
     WRITE,
     Cutter,
     Log,
-    Recorder,
+    called,
     copy_sparse,
     make_volume,
     mount,
     mounted,
     own_mounts,
-    unmount,
+    recording,
+    unmounted_after,
 )
 from powercut_scenes import first_chapter, second_chapter
 
@@ -131,7 +132,7 @@ def scratch() -> Iterator[tuple[Path, int]]:
         place.mkdir()
         yield place, outside
     finally:
-        unmount(SCRATCH, MNT_DETACH)
+        called("umount2", os.fsencode(SCRATCH), MNT_DETACH)
 
 
 def probe(kind: str, place: Path, outside: int) -> None:
@@ -139,16 +140,12 @@ def probe(kind: str, place: Path, outside: int) -> None:
     image, log, volume = place / "probe", place / "probe-log", place / "probe-volume"
     try:
         make_volume(kind, image)
-        recorder = Recorder(place / "fuse", image, log, outside)
-        try:
-            volume.mkdir()
-            with mounted(recorder.disk, volume, kind):
-                recorder.mark(0)
-                (volume / "file").write_bytes(b"synced")
-                disk.sync_file(volume / "file")
-                recorder.mark(1)
-        finally:
-            recorder.close()
+        volume.mkdir()
+        with recording(place / "fuse", image, log, outside) as recorder, mounted(recorder.disk, volume, kind):
+            recorder.mark(0)
+            (volume / "file").write_bytes(b"synced")
+            disk.sync_file(volume / "file")
+            recorder.mark(1)
     except (OSError, subprocess.CalledProcessError) as error:
         raise Lacks(f"{kind} on a loop device over FUSE: {error}") from error
     seen = Log(log)
@@ -220,19 +217,16 @@ class Volume:
         """Have the story happen on a volume whose writes are noted; what was demanded at each mark."""
         disk_file = self.place / "disk"
         copy_sparse(base, disk_file)
-        recorder = Recorder(self.place / "fuse", disk_file, log, self.outside)
-        try:
-            with self.world(recorder.disk, apart) as world:
-                (self.volume / "profile" / "projects").mkdir(parents=True, exist_ok=True)
-                disk.sync_volume(self.volume)
-                rng = random.Random(self.rng.random())
-                with syncs_taken_out() if self.ask.control else nullcontext():
-                    demand = carried.demand if carried else Demand()
-                    story = Story(world, rng, recorder.mark, demand, number * 100, not self.ask.control)
-                    (second_chapter if carried else first_chapter)(story)
-        finally:
-            recorder.close()
-            disk_file.unlink()
+        with (
+            recording(self.place / "fuse", disk_file, log, self.outside) as recorder,
+            self.world(recorder.disk, apart) as world,
+            syncs_taken_out() if self.ask.control else nullcontext(),
+        ):
+            demand = carried.demand if carried else Demand()
+            rng = random.Random(self.rng.random())
+            story = Story(world, rng, recorder.mark, demand, number * 100, not self.ask.control)
+            (second_chapter if carried else first_chapter)(story)
+        disk_file.unlink()
         return story.demands
 
     @contextmanager
@@ -242,16 +236,15 @@ class Volume:
         self.volume.mkdir(exist_ok=True)
         profile = self.place / "profile" if apart else self.volume / "profile"
         with mounted(image, self.volume, self.kind):
+            (self.volume / "profile" / "projects").mkdir(parents=True, exist_ok=True)
+            disk.sync_volume(self.volume)
             if not apart:
                 yield World(settings(profile, self.volume))
                 return
-            (self.volume / "profile").mkdir(exist_ok=True)
             profile.mkdir(exist_ok=True)
             mount(str(self.volume / "profile"), profile, "", flags=MS_BIND)
-            try:
+            with unmounted_after(profile):
                 yield World(settings(profile, self.volume))
-            finally:
-                unmount(profile)
 
     def cuts(
         self, number: int, log: Log, base: Path, demands: list[Demand], apart: bool, hand_on: bool

@@ -119,9 +119,10 @@ def _as_it_was_left(world: World, demand: Demand, found: Found) -> None:
     for session, files in demand.beside.items():
         for name, data in files.items():
             path = world.profile / name
-            now = path.read_bytes() if path.is_file() else b""
-            if not now.startswith(data):
-                found.gone(f"{session}: its live file {name}, before a keep: {_differs(data, now)}")
+            now = path.read_bytes() if path.is_file() else None
+            if now is None or not now.startswith(data):
+                how = "missing" if now is None else _differs(data, now)
+                found.gone(f"{session}: its live file {name}, before a keep: {how}")
     for session in demand.forgotten:
         if world.about(session).chat.exists():
             found.remains(f"{session}: forgotten, and its folder is there")

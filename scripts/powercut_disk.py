@@ -55,17 +55,24 @@ def mount(source: str, target: Path, kind: str, options: str = "", flags: int = 
     called("mount", source.encode(), os.fsencode(target), kind.encode(), flags, options.encode())
 
 
-def unmount(target: Path, flags: int = 0) -> None:
-    """umount2(2). Without MNT_DETACH a file that somebody has still open there is a fault of the run: EBUSY."""
-    called("umount2", os.fsencode(target), flags)
-
-
 def own_mounts() -> int:
     """From here on this process has its mounts to itself, and they end with it. A descriptor of those before."""
     before = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     called("unshare", CLONE_NEWNS)
     called("mount", b"none", b"/", None, MS_REC | MS_PRIVATE, None)
     return before
+
+
+@contextmanager
+def unmounted_after(target: Path) -> Iterator[None]:
+    """What is mounted there is so no longer afterwards. A file that is still open there is a fault of the run (EBUSY),
+    but for one that was ended in the middle."""
+    try:
+        yield
+    except BaseException:
+        called("umount2", os.fsencode(target), MNT_DETACH)
+        raise
+    called("umount2", os.fsencode(target), 0)
 
 
 @contextmanager
@@ -81,10 +88,8 @@ def mounted(image: Path | int, target: Path, kind: str) -> Iterator[None]:
         mount(device, target, kind, MOUNT[kind])
     finally:
         os.close(loop)
-    try:
+    with unmounted_after(target):
         yield
-    finally:
-        unmount(target)
 
 
 def _loop(fd: int) -> tuple[str, int]:
@@ -150,16 +155,7 @@ WRITE, FLUSH, MARK = 0, 1, 2
 class Recorder:
     """A volume behind a recorder. `disk` is a descriptor for a loop device; `mark` puts a number into the log."""
 
-    def __init__(self, place: Path, image: Path, log: Path, outside: int) -> None:
-        self.place = place
-        place.mkdir()
-        fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
-        mount("keeper-powercut", place, "fuse", f"fd={fuse},rootmode=40000,user_id=0,group_id=0")
-        with open(image, "r+b") as disk, open(log, "wb") as notes:
-            self.pid = os.fork()
-            if self.pid == 0:
-                _record_and_exit(fuse, disk.fileno(), notes.fileno(), outside)
-        os.close(fuse)
+    def __init__(self, place: Path) -> None:
         self.disk = os.open(place / "disk", os.O_RDWR | os.O_CLOEXEC)
         self.marks = os.open(place / "marks", os.O_WRONLY | os.O_CLOEXEC)
 
@@ -168,13 +164,31 @@ class Recorder:
         os.pwrite(self.marks, str(number).encode(), 0)
 
     def close(self) -> None:
-        """The log is whole when this returns."""
+        """Nothing more is recorded."""
         os.close(self.marks)
         os.close(self.disk)
-        unmount(self.place)
-        if os.waitpid(self.pid, 0)[1] != 0:
-            raise RuntimeError("the recorder failed: its words are on stderr")
-        self.place.rmdir()
+
+
+@contextmanager
+def recording(place: Path, image: Path, log: Path, outside: int) -> Iterator[Recorder]:
+    """A recorder, mounted at `place`, for the disk in `image`; the log is whole afterwards."""
+    place.mkdir()
+    fuse = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    mount("keeper-powercut", place, "fuse", f"fd={fuse},rootmode=40000,user_id=0,group_id=0")
+    with unmounted_after(place):
+        with open(image, "r+b") as disk, open(log, "wb") as notes:
+            pid = os.fork()
+            if pid == 0:
+                _record_and_exit(fuse, disk.fileno(), notes.fileno(), outside)
+        os.close(fuse)
+        recorder = Recorder(place)
+        try:
+            yield recorder
+        finally:
+            recorder.close()
+    if os.waitpid(pid, 0)[1] != 0:
+        raise RuntimeError("the recorder failed: its words are on stderr")
+    place.rmdir()
 
 
 def _record_and_exit(fuse: int, disk: int, log: int, outside: int) -> None:

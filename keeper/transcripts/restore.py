@@ -164,6 +164,8 @@ class Restorer:
             # Looked at once more at the end, since a sweep that had judged them by their old times may be running.
             for turn in range(LAST_LOOKS):
                 self.others(mirror, profile, session, footprint, live, now_ns)
+                if mirror.changed and os.path.isdir(os.path.dirname(live)):
+                    disk.sync_volume(os.path.dirname(live))  # the names of what came back, at any depth
                 if turn and self._stands(mirror, session, live, outcome):
                     break
                 if not self._stands(mirror, session, live, outcome):
