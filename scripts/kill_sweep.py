@@ -21,7 +21,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -300,9 +299,9 @@ def main() -> int:
     asked = parser.parse_args()
     if not asked.delay and shutil.which("strace") is None:
         sys.exit("kill_sweep: strace is missing: scripts/setup dev installs it")
-    with places(asked.dir, asked.second) as here, tempfile.TemporaryDirectory(prefix="keeper-") as told:
+    with places(asked.dir, asked.second) as here:
         todo = chosen(asked, here)
-        outs = [Path(told) / str(job) for job in range(asked.jobs)]
+        outs = [here.disk / f"told-{job}" for job in range(asked.jobs)]
         with children() as start:
             running = {
                 start(lambda j=job, o=out: work(todo[j :: asked.jobs], here.apart(str(j)), o))
