@@ -52,10 +52,12 @@ class Volumes:
 
 
 @contextmanager
-def volumes() -> Iterator[Volumes]:
-    """Two new folders, one of them in memory where that can be; both are gone at the end."""
-    one = Path(tempfile.mkdtemp(prefix="keeper-faults-", dir=IN_MEMORY if os.path.isdir(IN_MEMORY) else None))
-    two = Path(tempfile.mkdtemp(prefix="keeper-faults-"))
+def volumes(inside: Volumes | None = None) -> Iterator[Volumes]:
+    """Two new folders, one of them in memory where that can be; both are gone at the end. `inside` others: of a process
+    that may be ended by another, which sees to these."""
+    memory = str(inside.one) if inside else IN_MEMORY if os.path.isdir(IN_MEMORY) else None
+    one = Path(tempfile.mkdtemp(prefix="keeper-faults-", dir=memory))
+    two = Path(tempfile.mkdtemp(prefix="keeper-faults-", dir=inside.two if inside else None))
     try:
         yield Volumes(one, two if one.stat().st_dev != two.stat().st_dev else None)
     finally:

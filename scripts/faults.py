@@ -164,11 +164,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     chosen = [state for state in (sample(options.states) if options.states else states()) if options.only in str(state)]
     tally = Tally()
-    context = multiprocessing.get_context("spawn")
-    arguments = [(chosen[job :: options.jobs], options.errors, options.seed) for job in range(options.jobs)]
-    with context.Pool(options.jobs) as pool:
-        for part in pool.imap_unordered(_part, arguments):
-            tally.add(part)
+    with volumes() as where, multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        shares = [(chosen[job :: options.jobs], options.errors, options.seed, where) for job in range(options.jobs)]
+        for share in pool.imap_unordered(_share, shares):
+            tally.add(share)
     print(tally.closing)
     if not tally.clean:
         state = tally.told[0].rpartition(" · ")[0]
@@ -176,10 +175,10 @@ def main() -> int:
     return 0 if tally.clean else 1
 
 
-def _part(arguments: tuple[list[State], int, int]) -> Tally:
-    chosen, errors, seed = arguments
+def _share(arguments: tuple[list[State], int, int, Volumes]) -> Tally:
+    chosen, errors, seed, inside = arguments
     tally = Tally()
-    with volumes() as where, played():
+    with volumes(inside) as where, played():
         if where.two is None:
             print("one volume alone is to be seen here: mode copy is left out", file=sys.stderr)
         run(iter(chosen), where, tally, errors, seed)

@@ -23,12 +23,13 @@ import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPOSITORY))
 
-from fault_grounds import played, volumes  # noqa: E402
+from fault_grounds import Volumes, played, volumes  # noqa: E402
 from hypothesis import HealthCheck, Phase, seed, settings  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
 from model_keeper import Model  # noqa: E402
@@ -58,9 +59,9 @@ class Part:
     seed: int
 
 
-def run_part(part: Part) -> str:
+def run_part(part: Part, inside: Volumes) -> str:
     """Run it; the counter-example as a program, or nothing."""
-    with volumes() as where, played():
+    with volumes(inside) as where, played():
         if part.mode == "copy" and where.two is None:
             return ""
         machine = type("Model", (Model,), {"mode": part.mode, "where": where})
@@ -115,8 +116,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     chosen = [part for part in parts(options.examples, options.seed) if options.part in (None, part.number)]
     begun, done, failed = time.monotonic(), 0, 0
-    with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-        for part, program in zip(chosen, pool.imap(run_part, chosen), strict=True):
+    with volumes() as where, multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
+        for part, program in zip(chosen, pool.imap(partial(run_part, inside=where), chosen), strict=True):
             done += part.examples
             if program:
                 failed += 1

@@ -111,12 +111,14 @@ class File:
         self.longest = max(self.longest, self.now, key=len)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Writer:
-    """A process that holds a transcript open and writes to that inode, whatever its names become."""
+    """Another process that holds a transcript open and writes to that inode, whatever its names become. It goes on
+    behind what it knew when it opened the file."""
 
     script: Script
     fd: int
+    memory: str | None
 
     @property
     def data(self) -> bytes:
@@ -128,15 +130,22 @@ class Writer:
         live = self.script.live
         return live.exists() and os.path.samestat(live.stat(), os.fstat(self.fd))
 
-    def write(self, lines: list[bytes]) -> None:
-        """Behind what stands there. Where no name leads to the inode any more nobody can owe them."""
+    def write(self, claude: Claude) -> None:
+        """A record behind what stands there. Where no name leads to the inode any more nobody can owe it."""
+        claude.count += 1
+        uuid = f"h{claude.count}"
+        side = {} if self.script.main else {"isSidechain": True, "agentId": "a1"}
         tail = self.data.rpartition(b"\n")[2]
-        data = (b"\n" if tail else b"") + jsonl(*lines)
+        data = (b"\n" if tail else b"") + jsonl(prompt(uuid, self.memory, session=self.script.session, **side))
+        self.memory = uuid
         os.write(self.fd, data)
         whole = [line for line in (tail + data).split(b"\n") if line]
         self.script.written.update(whole)
-        if os.fstat(self.fd).st_nlink and not self.is_live:
-            self.script.owed.update(dict.fromkeys(whole))
+        if not self.is_live:
+            # What has no uuid is told by its place alone, and this file has another place for it now.
+            self.script.written.update(line for line in self.data.split(b"\n") if not of(line).get("uuid"))
+            if os.fstat(self.fd).st_nlink:
+                self.script.owed.update(dict.fromkeys(whole))
 
 
 @dataclass(slots=True)

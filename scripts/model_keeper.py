@@ -164,6 +164,7 @@ class Model(Live):
         """Run; whether it came to its end and answered for all. Else nothing that was there may be gone."""
         self.claude.tick()
         self.begins(covered)
+        self.absent = {file.path for file in self.files if not file.path.exists()}
         self.unsealed = False
         self.answers = answers = []
         try:
@@ -207,14 +208,14 @@ class Model(Live):
         return found
 
     def locate(self) -> None:
-        """Which chat is whose, where two profiles have a session of one id."""
-        if all(script.profile is None for script in self.scripts):
-            return
+        """Which chat is whose: of two profiles with a session of one id, and where a killed first keep left a folder
+        that told nothing yet."""
         for script in self.scripts:
             whose = f'"profile": "{self.profile_of(script)}"'.encode()
-            chats = (self.here.root / "chats").glob(f"{script.session}*/chat.json")
-            own = (path.parent for path in chats if whose in path.read_bytes())
-            script.chat = next(own, self.here.root / "none yet")
+            chats = sorted((self.here.root / "chats").glob(f"{script.session}*/chat.json"))
+            own = [path.parent for path in chats if whose in path.read_bytes()]
+            plain = self.here.root / "chats" / script.session
+            script.chat = own[0] if own else self.here.root / "none yet" if script.profile or chats else plain
 
     # ------------------------------------------------------------------ judgement
 
@@ -233,9 +234,11 @@ class Model(Live):
             if (file.script.session, file.script.profile) in sessions and file.script.kept.exists():
                 file.begin()
                 have = file.kept.read_bytes() if file.kept.exists() else b""
-                if have in file.versions and len(have) > len(file.longest):
+                if len(have) > len(file.longest) and any(version.startswith(have) for version in file.versions):
                     file.longest = have  # a killed run had taken it
-                self.check(have == file.longest, f"lost: {file.name}: kept has {have!r} of {file.longest!r}")
+                # One that was cut in place and is gone comes back from its seal: nobody looks at it before a restore.
+                whole = have == file.longest or not file.path.exists()
+                self.check(whole, f"lost: {file.name}: kept has {have!r} of {file.longest!r}")
 
     def answered(self, script: Script) -> None:
         script.acked = script.must
@@ -243,7 +246,7 @@ class Model(Live):
         self.remember(script)
 
     def remember(self, script: Script) -> None:
-        if script.main and script.kept.exists() and self.claude.newest:
+        if script.main and script.kept.exists() and script.live.exists() and self.claude.newest:
             script.history.append((self.claude.now_ns, lines_of(script.kept)))
 
     def judge_all(self) -> None:
@@ -265,6 +268,8 @@ class Model(Live):
         for file in self.files:
             if file.script is script and file.kept.exists():
                 self.check(file.path.exists(), f"lost: {file.name} did not come back")
+                back = file.path in self.absent and len(file.now) < len(file.longest)
+                self.check(not back, f"lost: {file.name} came back as {file.now!r} of {file.longest!r}")
                 self.check(file.path.stat().st_mtime_ns == self.claude.now_ns, f"{file.name}: its time is not now")
         for side in self.of(script):
             if not side.main and side.kept.exists() and side.live.parent.name == "subagents":

@@ -56,6 +56,7 @@ class Live(RuleBasedStateMachine):
         self.writers: list[Writer] = []
         self.unsettled = False
         self.unsealed = False
+        self.absent: set[Path] = set()
         self.answers: list[Any] = []
         self.sessions = 0
         play(self.here.vault, Seam())
@@ -137,13 +138,13 @@ class Live(RuleBasedStateMachine):
     def hold(self, number: int) -> None:
         script = self.there(number)
         if script is not None and len(self.writers) < 2:
-            self.writers.append(Writer(script, os.open(script.live, os.O_WRONLY | os.O_APPEND)))
+            fd = os.open(script.live, os.O_WRONLY | os.O_APPEND)
+            self.writers.append(Writer(script, fd, script.memory))
 
     @rule(number=any_number)
     def write_held(self, number: int) -> None:
         if self.writers:
-            writer = self.writers[number % len(self.writers)]
-            writer.write(self.claude.turns(writer.script, 1))
+            self.writers[number % len(self.writers)].write(self.claude)
 
     @rule(number=any_number)
     def release(self, number: int) -> None:

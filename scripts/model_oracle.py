@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fault_oracle import Thread, early, lines_of, of, owes_all, sealed_lines, told
+from fault_oracle import Thread, early, lines_of, of, owes_all, told
 from model_claude import Script
+
+from keeper.transcripts import seal
 
 
 def kept(script: Script, whole: bool = True) -> Iterator[str]:
@@ -18,8 +20,9 @@ def kept(script: Script, whole: bool = True) -> Iterator[str]:
     lines = lines_of(script.kept)
     counts = Counter(lines)
     missing = [line for line in script.must if not counts[line] and line not in script.free]
-    # One that was cut in place to nothing names no session: nobody looks at it before a restore does.
-    sealed = sealed_lines(script.seal) if missing and script.beside else set()
+    # Cut in place and gone, or of the older layout and cut to nothing: nobody looks at it before a restore does.
+    unseen = script.beside or not script.live.exists()
+    sealed = set(seal.read(str(script.seal)).whole_lines().split(b"\n")) if missing and unseen else set()
     for line in missing:
         if line not in sealed:
             yield f"lost: {script.name}: kept has not {told(line)}"

@@ -70,6 +70,11 @@ class Held:
         born, at = _reign_of(path) or (files.born(path, fd), -1)
         return cls(path, fd, data, inode, used=data.rfind(b"\n") + 1, born=born, at=at)
 
+    @property
+    def damaged(self) -> bool:
+        """Whether its name tells that it was damaged in place."""
+        return self.born >= NEWEST.born - 1
+
     def grew(self) -> bool:
         """Read what came since; whether anything did."""
         if os.fstat(self.fd).st_size == len(self.data):
@@ -274,7 +279,7 @@ def one_each(site: Site, held: Sequence[Held]) -> list[Held]:
     """The same with one name an inode: a run that was killed while a file came out may have left it two. The one that
     tells of damage stays, else the one that tells of the earlier reign."""
     best: dict[tuple[int, int], Held] = {}
-    for one in sorted(held, key=lambda one: (one.born < NEWEST.born - 1, one.born)):
+    for one in sorted(held, key=lambda one: (not one.damaged, one.born)):
         best.setdefault(one.inode, one)
     for one in held:
         if best[one.inode] is not one:

@@ -62,8 +62,8 @@ class Look:
         older = self._older_live()
         self.held += older
         # An earlier live inode of mode split is a part of what is known; what a killed run held is live's own.
-        self.known = union(pair, self.kept, older, born)
-        self.base = union(pair, self.known, self.held, born)
+        self.known = union(pair, self.kept, older, born, self.site.linked)
+        self.base = union(pair, self.known, self.held, born, self.site.linked)
         self.found = judge(self.known, pinned.data, pair.main)
         self.seen = (pinned.inode[1], pinned.data.rfind(b"\n") + 1)
 
@@ -82,6 +82,10 @@ class Look:
                 # On another volume the pin is a descriptor alone: this is the only name of ours, if live goes now.
                 self.pinned.path = one.path
                 one.close()
+            elif one.inode == self.pinned.inode and one.damaged and self.pinned.path != self.pair.live_link:
+                # The name that tells of damage is the one that stays, should this run be killed.
+                drop(self.site, self.pinned)
+                self.pinned = one
             elif one.inode in (self.pinned.inode, self.kept_inode):
                 drop(self.site, one)
             else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from keeper.transcripts.held import NEWEST, Held
+from keeper.transcripts.held import Held
 from keeper.transcripts.kept import Pair
 from keeper.transcripts.merge import is_part, merge
 from keeper.transcripts.records import read, split, uuid_of
@@ -19,12 +19,12 @@ SAME_BIRTH_S = 3e-6
 """Births this close are one inode's, as its name and the volume tell them."""
 
 
-def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
+def union(pair: Pair, data: bytes, held: list[Held], born: float, linked: bool = True) -> bytes:
     """`data` with what is held; what a CLI up to 1.0.117 wrote is set aside whole instead (FIT-2).
 
-    `born` is when the file of `data` was made. Each inode was the live file for one span, and the spans follow one
-    another: merged in that order, the lines of a writer, who went through them in it, stand in the order in which they
-    were written.
+    `born` is when the file of `data` was made, and `linked` whether it may have been live itself. Each inode was the
+    live file for one span, and the spans follow one another: merged in that order, the lines of a writer, who went
+    through them in it, stand in the order in which they were written.
     """
     parts = []
     for one in held:
@@ -39,15 +39,16 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float) -> bytes:
         return data
     parts = _without_merged_damage(parts)
     whole = data
-    if any(one.inode[0] != os.stat(pair.kept).st_dev for one in parts):
-        # On another volume kept was never live, and its birth is told by another clock.
+    if not linked or any(one.inode[0] != os.stat(pair.kept).st_dev for one in parts):
+        # A copy was never live, and on another volume its birth is told by another clock.
         return _older_behind(data, parts, born)
     for one in parts:
         if one.at >= 0 and abs(one.born - born) < SAME_BIRTH_S and not _shares(data, one.data):
             whole = _put_at(whole, data, one.at, one.data)  # it came out when this very kept file took the live name
     ours = split(data).lines
-    # Where one has all of kept it stands for it: kept may have been built again from its seal, and was never live then.
-    own = [] if any(is_part(ours, split(one.data).lines) for one in parts) else [(born, whole)]
+    # Kept that was built again from its seal was never live: where one has all of it, that one stands for it.
+    rebuilt = any(one.damaged for one in held)
+    own = [] if rebuilt and any(is_part(ours, split(one.data).lines) for one in parts) else [(born, whole)]
     spans = sorted([(one.born, one.data) for one in parts] + own, key=lambda span: span[0])
     ordered = _root_first(data, [span[1] for span in spans])
     joined = ordered.pop(0)
@@ -63,11 +64,11 @@ def _without_merged_damage(parts: list[Held]) -> list[Held]:
     """The parts less a damaged inode of which another has every line: that one was merged from kept and it, and a
     second merge in another order would put a line without a uuid in two places."""
     sets = [set(one.data.split(b"\n")) for one in parts]
-    damaged = [one.born >= NEWEST.born - 1 for one in parts]
+    sound = [lines for one, lines in zip(parts, sets, strict=True) if not one.damaged]
     return [
         one
-        for place, one in enumerate(parts)
-        if not (damaged[place] and any(more >= sets[place] and not damaged[at] for at, more in enumerate(sets)))
+        for one, lines in zip(parts, sets, strict=True)
+        if not (one.damaged and any(more >= lines for more in sound))
     ]
 
 

@@ -1,0 +1,68 @@
+"""What the fault programme found once and no test of its own holds: each is played again, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import faults
+import pytest
+from fault_grounds import Volumes, played, volumes
+from fault_oracle import lines_of
+from fault_states import State
+from model_keeper import Model
+
+from tests.conftest import Needs
+
+
+@pytest.fixture(scope="module")
+def where(needs: Needs) -> Iterator[Volumes]:
+    with volumes() as places, played():
+        if places.two is None:
+            needs.lacking("a second volume", "give it a /dev/shm that is not where TMPDIR is")
+        yield places
+
+
+STATES = (
+    State("overwritten", "no exchange", False, "half a keep", "keep"),
+    State("overwritten", "link", False, "half a keep", "--repaired"),
+)
+"""Damage in place, a keep that was killed in the middle of its fold, and then a kill of the next run, too."""
+
+
+@pytest.mark.accepts("FAULT-1", "SEAL-1")
+@pytest.mark.parametrize("state", STATES, ids=str)
+def test_damage_and_two_kills_double_no_line(state: State, where: Volumes) -> None:
+    tally = faults.Tally()
+    faults.try_state(state, where, tally)
+    assert tally.clean, "\n".join([tally.closing, *tally.told[:5]])
+    assert tally.kills
+
+
+def late_lines_on_an_old_file(state: Model) -> None:
+    """Kept is a copy here, and was never live: its birth says nothing of the order."""
+    state.stub_in_place(number=0)
+    state.accept(number=0)
+    state.hold(number=0)
+    state.stub_in_place(number=0)
+    state.accept(number=0)
+    state.write_held(number=0)
+    state.accept(number=0)
+    lines = lines_of(state.scripts[0].kept)
+    assert len(lines) == len(set(lines))
+
+
+PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
+    "late lines on an old file": ("no links", late_lines_on_an_old_file),
+}
+
+
+@pytest.mark.accepts("FAULT-5")
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_that_once_failed_loses_and_doubles_nothing(name: str, where: Volumes) -> None:
+    mode, play = PROGRAMS[name]
+    state = type("Model", (Model,), {"mode": mode, "where": where})()
+    try:
+        state.begin()
+        play(state)
+    finally:
+        state.teardown()
