@@ -19,7 +19,7 @@ README = ROOT / "README.md"
 
 # From the ground up, as the arrows between them point.
 ORDER = (
-    *("errors", "settings", "files", "disk", "claude", "transcripts", "architects", "presence", "savepoint"),
+    *("errors", "settings", "files", "disk", "claude", "wire", "transcripts", "architects", "presence", "savepoint"),
     *("agent", "doors", "doctor", "report", "cli"),
 )
 

@@ -20,7 +20,7 @@ LEVELS = (
     {"savepoint"},
     {"architects", "presence"},
     {"transcripts"},
-    {"claude", "disk"},
+    {"claude", "disk", "wire"},
     {"files"},
     {"errors"},
 )

@@ -7,7 +7,9 @@ It promises to read no more of the file than it needs, and the cwd from the reco
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from keeper import files
 from keeper.claude import folder_names, is_session
@@ -123,6 +125,19 @@ def session_named(path: str) -> str | None:
             if b"sessionId" in line and (record := read(line.rstrip(b"\n"))) is not None and record.session:
                 return record.session
     return None
+
+
+def owned_agents(agents: Iterable[Path]) -> dict[str, list[Path]]:
+    """The older layout: `agent-*.jsonl` beside the transcripts, owned by the session its records name (KEEP-14)."""
+    owners: dict[str, list[Path]] = {}
+    for path in agents:
+        try:
+            session = session_named(str(path))
+        except FileNotFoundError:
+            continue
+        if session and is_session(session):
+            owners.setdefault(session, []).append(path)
+    return owners
 
 
 def resumable(path: str) -> bool:

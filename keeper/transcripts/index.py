@@ -62,6 +62,7 @@ _COLUMNS = tuple(column.name for column in fields(Row))
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS session ({", ".join(_COLUMNS)}, PRIMARY KEY (chat, session)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS session_by_id ON session (session);
+CREATE INDEX IF NOT EXISTS session_by_head ON session (head);
 CREATE TABLE IF NOT EXISTS fact (name PRIMARY KEY, value) WITHOUT ROWID;
 """
 _values = attrgetter(*_COLUMNS)
@@ -108,6 +109,11 @@ class Index:
         """The rows of a session, in whichever chats it is kept. Raises IndexLost."""
         query = f"SELECT {', '.join(_COLUMNS)} FROM session WHERE session = ?"
         return [Row(*row) for row in self._read(query, (session,))]  # type: ignore[arg-type]
+
+    def of_head(self, profile: str, head: str) -> list[Row]:
+        """The rows of a profile whose transcripts begin with one record. Raises IndexLost."""
+        query = f"SELECT {', '.join(_COLUMNS)} FROM session WHERE head = ? AND profile = ?"
+        return [Row(*row) for row in self._read(query, (head, profile))]  # type: ignore[arg-type]
 
     def fact(self, name: str) -> str | None:
         """A fact about the vault as a whole, None where none is noted. Raises IndexLost."""

@@ -21,7 +21,7 @@ from keeper.files import regular
 from keeper.transcripts import pair
 from keeper.transcripts.chat import Chat, Facts, SessionFacts, marked
 from keeper.transcripts.forget import finish_forgets
-from keeper.transcripts.head import Head, cwd_of, read_head, session_named
+from keeper.transcripts.head import Head, cwd_of, owned_agents, read_head
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept, failure_of, row_after, told_after, warnings
@@ -48,14 +48,17 @@ class Options:
 
 
 class Keeper:
-    """One run of keeps over a vault. `now` is unix seconds; rows and barriers are written at `finish`."""
+    """One run of keeps over a vault, or of a `single` session, which looks for no other chat's folder. `now` is unix
+    seconds; rows and barriers are written at `finish`."""
 
-    def __init__(self, vault: Vault, now: float, options: Options | None = None) -> None:
+    def __init__(self, vault: Vault, now: float, options: Options | None = None, single: bool = False) -> None:
         self.vault = vault
         self.now = now
         self.options = options or Options()
         finish_forgets(vault)
-        self.buried = set(vault.settle_missing(now))
+        self.settled, self.buried = False, set[str]()
+        if not single or not all(os.path.isdir(f"{vault.root}/{name}") for name in ("chats", "locks")):
+            self.settle()
         self.rows: dict[tuple[str, str], Row] = {}
         self.known: dict[tuple[str, str], list[Row]] = {}
         self.all_known = False
@@ -68,7 +71,7 @@ class Keeper:
     def profile(self, profile: Path, progress: Callable[[int, int], None] | None = None) -> list[Kept]:
         """Keep every session of a profile; a parent before its forks."""
         survey = claude.survey(profile)
-        owners = self._owned_agents(survey.agents)
+        owners = owned_agents(survey.agents)
         new, old = [], []
         if not self.all_known:
             self.all_known = True
@@ -101,7 +104,7 @@ class Keeper:
         footprint = survey.footprints.get(session)
         if footprint is None:
             return self.footprint(profile, Footprint(session), None)
-        footprint.beside += self._owned_agents(survey.agents).get(session, [])
+        footprint.beside += owned_agents(survey.agents).get(session, [])
         return self.footprint(profile, footprint, None)
 
     def _unfinished(self, profile: str, footprints: Iterable[str]) -> list[str]:
@@ -134,18 +137,6 @@ class Keeper:
             except (OSError, KeeperError):
                 continue  # the keep itself meets it again, and tells of it
         return None
-
-    def _owned_agents(self, agents: Iterable[Path]) -> dict[str, list[Path]]:
-        """The older layout: `agent-*.jsonl` beside the transcripts, owned by the session its records name (KEEP-14)."""
-        owners: dict[str, list[Path]] = {}
-        for path in agents:
-            try:
-                session = session_named(str(path))
-            except FileNotFoundError:
-                continue
-            if session and claude.is_session(session):
-                owners.setdefault(session, []).append(path)
-        return owners
 
     # ------------------------------------------------------------------ one footprint
 
@@ -183,8 +174,16 @@ class Keeper:
         if self.options.chat is not None:
             wanted = (self.options.chat, marked(self.options.chat, profile))
             rows = [row for row in rows if row.chat in wanted]
+        if not self.settled and not all(os.path.isdir(self.vault.chat(row.chat).path) for row in rows):
+            self.settle()
+            del self.known[key]
+            return self._row(profile, session)
         rows = [row for row in rows if row.chat not in self.buried]
         return rows[0] if rows else None
+
+    def settle(self) -> None:
+        """Look for chats whose folders a hand has removed."""
+        self.settled, self.buried = True, set(self.vault.settle_missing(self.now))
 
     def _chat_name(self, profile: str, footprint: Footprint, head: Head | None) -> str:
         """The chat's id: a host's name, the session that this one goes on with, its own; with the profile's mark
@@ -382,7 +381,7 @@ def keep_session(
     Raises NotKept where no profile has it, Refused where it is no session id.
     """
     claude.check_session(session)
-    keeper = Keeper(vault, now, options)
+    keeper = Keeper(vault, now, options, single=True)
     answers, failures = [], []
     for one in [profile] if profile else profiles_of(vault):
         try:

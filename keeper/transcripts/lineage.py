@@ -16,6 +16,9 @@ from keeper.transcripts.index import Row
 from keeper.transcripts.records import split, uuid_of
 from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 
+FEW = 16
+"""For so many families the index is asked for each; for more it is read whole."""
+
 
 class Family:
     """The sessions that were kept for the first time in this run, and their relatives."""
@@ -34,7 +37,9 @@ class Family:
         if not self.new:
             return []
         families: dict[tuple[str, str], dict[str, Row]] = {(row.profile, row.head): {} for row in self.new}
-        for row in [*self.vault.rows(), *self.new]:
+        few = len(families) <= FEW
+        asked = [row for family in families for row in self.vault.relatives(*family)] if few else self.vault.rows()
+        for row in [*asked, *self.new]:
             if (row.profile, row.head) in families:
                 families[(row.profile, row.head)][row.session] = row
         self.new.clear()

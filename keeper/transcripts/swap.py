@@ -39,6 +39,8 @@ TOP_UPS = 8
 """So often M takes what came while it was written, before the exchange goes ahead all the same."""
 LEASE_WAIT_S = 1.0
 """So long is a writer that holds an old inode waited for (SWAP-2)."""
+COARSE = 5
+"""CLOCK_REALTIME_COARSE, which Python does not name."""
 
 
 def ours(fd: int) -> bool:
@@ -149,9 +151,10 @@ class _Swap:
             _clear(new)
             raise
 
-    def _reign(self) -> Reign | None:
-        """What names of inodes that come out are marked with; on another volume M is a copy, of another birth."""
-        return Reign(self.born, len(self.data)) if self.site.linked else None
+    def _reign(self) -> Reign:
+        """What names of inodes that come out are marked with; on another volume M is a copy yet to be made, whose birth
+        the kernel's coarse clock will tell: births are taken from it."""
+        return Reign(self.born if self.site.linked else time.clock_gettime(COARSE), len(self.data))
 
     def _stamp(self, *names: str) -> None:
         for name in names:

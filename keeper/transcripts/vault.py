@@ -239,6 +239,13 @@ class Vault:
             rows = self._rows_anew() if (self.root / "chats").is_dir() else []
             return [row for row in rows if session in (None, row.session)]
 
+    def relatives(self, profile: str, head: str) -> list[Row]:
+        """The rows of a profile whose transcripts begin with one record."""
+        try:
+            return self.index.of_head(profile, head)
+        except IndexLost:
+            return [row for row in self.rows() if (row.profile, row.head) == (profile, head)]
+
     def _rows_anew(self) -> list[Row]:
         """The rows as the folders tell them; where the index cannot be written, they are told all the same."""
         try:
