@@ -323,12 +323,14 @@ def test_a_command_has_help_with_an_example(name: str, command: click.Command) -
 
 
 def test_every_command_answers_in_json_but_the_one_that_answers_with_bytes() -> None:
-    without = {
-        name
-        for name, command, _ in readme.commands()
-        if "--json" not in {option for parameter in command.params for option in parameter.opts}
-    }
-    assert without == set()
+    every = [one for _, command, _ in readme.commands() for one in ends(command)]
+    options = {str(one.name): {option for parameter in one.params for option in parameter.opts} for one in every}
+    assert [name for name, known in options.items() if "--json" not in known] == []
+
+
+def ends(command: click.Command) -> list[click.Command]:
+    """The commands of a group; a command itself."""
+    return list(command.commands.values()) if isinstance(command, click.Group) else [command]
 
 
 def test_no_test_passes_over_itself() -> None:

@@ -16,6 +16,7 @@ from keeper import __version__
 from keeper.errors import KeeperError
 
 COMMANDS = {
+    "run": "run",
     "keep": "keep",
     "restore": "restore",
     "accept": "accept",
@@ -27,6 +28,7 @@ COMMANDS = {
     "forget": "vault",
     "verify": "vault",
     "reindex": "vault",
+    "service": "run",
 }
 """Command → the module of `keeper.cli` that holds it; loaded when it is asked for, since a person waits."""
 

@@ -36,6 +36,11 @@ def now() -> float:
     return time.time()
 
 
+def when(unix_s: float) -> str:
+    """A time for a person, in the zone of the place."""
+    return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
 def time_ns(text: str) -> int:
     """A time that a person gives: ISO (local where no zone is said), or how long ago: 90m, 2h, 3d. In ns."""
     unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])

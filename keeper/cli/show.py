@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
-from keeper import claude, files
+from keeper import claude, files, wire
+from keeper.agent import state as agent_state
 from keeper.cli import out
-from keeper.errors import NotKept, Refused
+from keeper.errors import AgentDown, NotKept, Refused
 from keeper.transcripts.describe import Described, State, aside_names, conversation, describe, states
 from keeper.transcripts.index import Row
 from keeper.transcripts.vault import Vault
@@ -145,11 +148,12 @@ def export(session: str, profile: Path | None, chat: str | None, as_json: bool) 
 @click.command()
 @out.json_option
 def status(as_json: bool) -> int:
-    """Say what runs and what the vault holds. Exits 5 where no agent runs, once there is one.
+    """Say what runs and what the vault holds. Exits 5 where no agent runs.
 
     Example: keeper status --json
     """
     vault = out.open_vault()
+    agent = wire.ask(str(vault.root), {"do": "status"}, 5.0) or agent_state.stopped(vault.root)
     names = vault.chat_names()
     missing = sorted({row.chat for row in vault.missing()})
     size = sum(_size(vault, row) for row in vault.rows())
@@ -157,7 +161,7 @@ def status(as_json: bool) -> int:
     if as_json:
         out.say_json(
             {
-                "agent": {"running": False, "pid": None, "since": None, "degraded": None},
+                "agent": agent,
                 "vault": {
                     "path": str(vault.root), "chats": len(names), "bytes": size, "missing": missing,
                     "notes": list(dict.fromkeys(vault.notes)),
@@ -165,15 +169,36 @@ def status(as_json: bool) -> int:
                 "states": [asdict(one) for one in found],
             }
         )  # fmt: skip
-        return 0
+        return 0 if agent["running"] else AgentDown.exit_code
     out.notes(vault)
     out.say(f"vault: {vault.root}, {len(names)} chats, {size} bytes")
-    out.say("agent: not running (this version has none: `keeper keep` keeps what is there now)")
+    for line in _agent_lines(agent):
+        out.say(line)
     for one in found:
         out.say(f"  {one.session}: {_stands(one)}")
     for chat in missing:
         out.say(f"  {chat}: its folder is missing")
-    return 0
+    return 0 if agent["running"] else AgentDown.exit_code
+
+
+def _agent_lines(agent: dict[str, Any]) -> Iterator[str]:
+    """The agent's state for a person."""
+    if not agent["running"]:
+        yield "agent: not running (`keeper run` starts it, `keeper service install` for good)"
+        return
+    since = out.when(agent["since"])
+    yield f"agent: process {agent['pid']} since {since}, {agent['live']} chats live, {agent['queued']} queued"
+    watches, limit = agent["watches"]["count"], agent["watches"]["limit"]
+    share = f" of {limit} that this machine allows" if limit else ""
+    yield f"  {watches} watches{share}, {agent['watches']['bytes'] >> 10} KiB"
+    if agent["sealing"]:
+        yield f"  sealing what was linked: {agent['sealing']['done']} of {agent['sealing']['of']} chats"
+    for profile in agent["polled"]:
+        yield f"  polled, since events cannot be relied on: {profile}"
+    for one in agent["degraded"] or ():
+        yield f"  degraded since {out.when(one['since'])}: {one['what']}: {one['why']}"
+    for one in agent["events"][-5:]:
+        yield f"  {out.when(one['when'])} {one['what']}: {one['text']}"
 
 
 def _size(vault: Vault, row: Row) -> int:

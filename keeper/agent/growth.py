@@ -1,0 +1,78 @@
+"""Growth: finds what has grown by a stat of the chats that live, since an append costs nobody an event.
+
+It promises that a transcript or a subagent's that grew is told within one look, and that what has been quiet for an
+hour costs nothing until the next pass. It refuses to read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+QUIET_S = 3600.0
+"""A chat that nobody wrote to for so long is left to the hints and to the reconcile."""
+
+Seen = tuple[int, int]
+
+
+class Growth:
+    """The chats that live: path of the transcript by (profile, session), and what was last seen of its size."""
+
+    def __init__(self) -> None:
+        self._chats: dict[tuple[str, str], tuple[str, Seen]] = {}
+        self._lock = threading.Lock()
+
+    def note(self, profile: str, session: str, path: str) -> None:
+        """This chat was kept as it stands now."""
+        with self._lock:
+            self._chats[(profile, session)] = path, self._seen(path)
+
+    def meet(self, profile: str, session: str, path: str, mtime_s: float, now: float) -> None:
+        """This chat stands there; whether it lives its time tells."""
+        if now - mtime_s < QUIET_S:
+            with self._lock:
+                known = (profile, session) in self._chats
+            if not known:
+                self.note(profile, session, path)
+
+    def grown(self, now: float) -> list[tuple[str, str]]:
+        """The chats that are not as they were; those that are quiet or gone are no longer looked at."""
+        found = []
+        with self._lock:
+            chats = list(self._chats.items())
+        for key, (path, seen) in chats:
+            try:
+                current = self._seen(path)
+                quiet = now - current[1] / 1e9 > QUIET_S
+            except FileNotFoundError:
+                current, quiet = seen, True
+            if current != seen:
+                found.append(key)
+            with self._lock:
+                if quiet and current == seen:
+                    self._chats.pop(key, None)
+                elif self._chats.get(key) == (path, seen):
+                    self._chats[key] = path, current
+        return found
+
+    def __len__(self) -> int:
+        with self._lock:
+            return len(self._chats)
+
+    def _seen(self, path: str) -> Seen:
+        """Bytes of the transcript and of its subagents', and the newest time of any."""
+        seen = os.stat(path)
+        size, newest = seen.st_size, seen.st_mtime_ns
+        for one in _subagents(path.removesuffix(".jsonl") + "/subagents"):
+            size, newest = size + one.st_size, max(newest, one.st_mtime_ns)
+        return size, newest
+
+
+def _subagents(folder: str) -> Iterator[os.stat_result]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                yield entry.stat(follow_symlinks=False)
+    except (FileNotFoundError, NotADirectoryError):
+        return

@@ -1,0 +1,85 @@
+"""Queue: which sessions are to be looked at, and when: hints go in, due ones come out, each once.
+
+It promises that a session which is hinted at while it is kept comes out again, and that it is never handed to two
+workers at once. It refuses to know what a keep is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A session of a profile; `tries` is how often it was looked at in vain since its last hint."""
+
+    profile: str
+    session: str
+    tries: int = 0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from others."""
+        return self.profile, self.session
+
+
+class Queue:
+    """Tasks by the time at which they are due, in seconds of a clock that only goes forward."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self._due: dict[tuple[str, str], tuple[float, Task]] = {}
+        self._busy: set[tuple[str, str]] = set()
+        self._again: dict[tuple[str, str], Task] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+
+    def add(self, task: Task, after_s: float = 0.0) -> None:
+        """Look at it in so many seconds, or sooner if that is noted already."""
+        due = self.clock() + after_s
+        with self._changed:
+            if task.key in self._busy:
+                self._again[task.key] = task
+                return
+            known = self._due.get(task.key)
+            if known is None or due < known[0]:
+                self._due[task.key] = (due, task)
+                self._changed.notify()
+
+    def take(self, wait_s: float) -> Task | None:
+        """The task that is due first; waits for one at most so long."""
+        end = self.clock() + wait_s
+        with self._changed:
+            while True:
+                now = self.clock()
+                key = min(self._due, key=lambda key: self._due[key][0], default=None)
+                due, task = self._due[key] if key is not None else (end, None)
+                if key is not None and task is not None and due <= now:
+                    del self._due[key]
+                    self._busy.add(key)
+                    return task
+                if self._closed or now >= end:
+                    return None
+                self._changed.wait(min(end, due) - now)
+
+    def done(self, task: Task) -> None:
+        """A worker is through with it; what was hinted at meanwhile is due now."""
+        with self._changed:
+            self._busy.discard(task.key)
+            again = self._again.pop(task.key, None)
+        if again is not None:
+            self.add(again)
+
+    def hurry(self) -> None:
+        """All that waits is due now, and nobody waits any longer: the end is near."""
+        with self._changed:
+            now = self.clock()
+            self._due = {key: (min(due, now), task) for key, (due, task) in self._due.items()}
+            self._closed = True
+            self._changed.notify_all()
+
+    def __len__(self) -> int:
+        with self._changed:
+            return len(self._due) + len(self._busy)

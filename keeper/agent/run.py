@@ -1,0 +1,371 @@
+"""Run: the agent: one a vault, ready when it watches and has looked at everything, ended cleanly.
+
+It joins the watch, the queue, the workers, the jobs and the doors. It promises that nothing waits for an event alone
+(the reconcile is the truth), that each thing it cannot rely on is told with its reason while it lasts, and that a
+TERM leaves everything that was queued linked. It refuses to run beside another agent of the same vault.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from keeper import disk
+from keeper.agent import state
+from keeper.agent.condition import Condition
+from keeper.agent.growth import Growth
+from keeper.agent.hint import Hint
+from keeper.agent.jobs import Job, Jobs
+from keeper.agent.journal import Journal, open_log
+from keeper.agent.queue import Queue, Task
+from keeper.agent.server import Server
+from keeper.agent.service import WATCHDOG_S, Notify
+from keeper.agent.watch import Watch
+from keeper.agent.work import Pass, Stopped, Work
+from keeper.errors import KeeperError, Locked
+from keeper.files import told as failure_told
+from keeper.settings import Settings
+from keeper.transcripts.vault import Vault
+
+WORKERS = 3
+TICK_S = 1.0
+GROWTH_S = 3.0
+POLL_S = 3.0
+RECONCILE_S = 300.0
+SHARE = 2000
+"""A reconcile comes every five minutes, or so seldom that it takes no more than this part of a core."""
+AGAIN_S = (0.005, 0.05, 0.5, 2.0)
+"""A file with nothing in it yet brings no second event when it has: it is looked at again after so long."""
+GONE_S = 0.7
+"""A name that went may have gone elsewhere, which is told half a second later."""
+MANY = 64
+"""So many sessions at once are a pass, and not as many keeps."""
+STOP_S = 1.5
+
+
+class Agent:
+    """One run. `load` gives the settings, again at each HUP; `notify` is where systemd listens; `on_ready` is given the
+    status once it is ready, or (`once`) through."""
+
+    def __init__(
+        self, load: Callable[[], Settings], notify: Notify, on_ready: Callable[[dict[str, Any]], object] | None = None
+    ) -> None:
+        self.load = load
+        self.notify = notify
+        self.on_ready = on_ready
+        self.clock = time.monotonic
+        self.ending = threading.Event()
+        self.wake = threading.Event()
+        self.asked: set[str] = set()
+        self.queue = Queue(self.clock)
+        self.growth = Growth()
+        self.settings = load()
+        self.work = Work(self.settings, self.ending.is_set, lambda note: self.condition.tell(note))
+        self.condition = Condition(Journal(self.clock), self.work.let_go)
+        self.watch = Watch((), self.hint, self.clock)
+        self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile)])
+        self.server = Server(self.settings.vault, self.answer)
+        self.ticks: dict[str, float] = {}
+        self.told = ""
+        self.ready = 0.0
+        self.who = state.who(time.time())
+
+    # ------------------------------------------------------------------ from start to end
+
+    def run(self, once: bool = False) -> int:
+        """Run until a TERM; with `once` until everything is kept and sealed. Raises Locked where another runs."""
+        with Vault.open(self.settings) as vault:
+            root = vault.root
+        lock = disk.lock(root / state.LOCK, 0)
+        try:
+            lock.__enter__()
+        except Locked as error:
+            raise self._another(root) from error
+        try:
+            open_log(self.settings.state_home, to_stderr=True)
+            if once:
+                self._passed(self.work.reconcile())
+                if self.on_ready is not None:
+                    self.on_ready(self.status())
+                return 1 if self.condition.troubles() else 0
+            self._signals()
+            self._start()
+            self._loop()
+            return 0
+        finally:
+            self._stop()
+            lock.__exit__(None, None, None)
+
+    def _another(self, root: Path) -> Locked:
+        told = state.read(root).get("who", {})
+        who = f"process {told.get('pid')} on {told.get('host')}" if told else "another process"
+        return Locked(f"an agent of the vault {root} runs already: {who}", "`keeper status` says how it is")
+
+    def _signals(self) -> None:
+        words = {signal.SIGTERM: "end", signal.SIGINT: "end", signal.SIGHUP: "settings", signal.SIGUSR1: "reconcile"}
+        for number, word in words.items():
+            signal.signal(number, partial(self._signalled, word))
+
+    def _signalled(self, word: str, _number: int, _frame: object) -> None:
+        self.ask(word)
+
+    def ask(self, word: str) -> None:
+        """Something that a signal or a door wants of the loop: end, settings, reconcile."""
+        self.asked.add(word)
+        if word == "end":
+            self.ending.set()
+        self.wake.set()
+
+    def _start(self) -> None:
+        """Watch first, then look: what comes in between is seen twice and lost never."""
+        disk.ensure_dir(self.settings.state_home)
+        self.watch.set_profiles(self.work.profiles())
+        self.watch.start()
+        self.server.start()
+        for number in range(WORKERS):
+            threading.Thread(target=self._worker, args=(f"worker {number}",), name="worker", daemon=True).start()
+        unkept = self._glance()
+        if len(unkept) > MANY:
+            threading.Thread(target=self.reconcile, name="first pass", daemon=True).start()
+        else:
+            for task in unkept:
+                self.queue.add(task)
+            end = self.clock() + 5.0
+            while len(self.queue) and self.clock() < end and not self.ending.is_set():
+                time.sleep(0.002)
+            self._ready()
+        self.jobs.start()
+        if len(unkept) <= MANY:
+            self.jobs.soon("reconcile")
+
+    def _ready(self) -> None:
+        if not self.ready:
+            self.ready = time.time()
+            self.notify.tell("READY=1", f"MAINPID={os.getpid()}")
+            self.condition.tell(f"ready: {len(self.growth)} chats live, {self.watch.cost().watches} watches")
+            self._put_down()
+            if self.on_ready is not None:
+                self.on_ready(self.status())
+
+    def _loop(self) -> None:
+        growth_due = poll_due = 0.0
+        while not self.ending.is_set():
+            self.wake.wait(TICK_S)
+            self.wake.clear()
+            now = self.clock()
+            self.watch.tick()
+            self._asked()
+            if self.jobs.tick():
+                self.condition.event("clock", "the clock was set, or the machine slept: all is looked at anew")
+                self.jobs.soon("reconcile")
+            if now >= growth_due:
+                growth_due = now + GROWTH_S
+                for profile, session in self.growth.grown(time.time()):
+                    self.queue.add(Task(profile, session))
+            if now >= poll_due and self.watch.polled():
+                poll_due = now + POLL_S
+                self._poll()
+            if not self.server.reachable():
+                self.server.stop()
+                self.server = Server(self.settings.vault, self.answer)
+                self.condition.safely("doors", self.server.start)
+            self._see()
+            if all(now - then < WATCHDOG_S / 2 for then in self.ticks.values()):
+                self.notify.tell("WATCHDOG=1")
+
+    def _stop(self) -> None:
+        """What is queued is linked, what is in hand is finished; what remains is found at the next start."""
+        self.ending.set()
+        self.notify.tell("STOPPING=1")
+        self.queue.hurry()
+        end = self.clock() + STOP_S
+        while len(self.queue) and self.clock() < end:
+            time.sleep(0.005)
+        self.jobs.stop()
+        self.watch.stop()
+        with suppress(KeeperError, OSError):
+            self.server.stop()
+            if self.ready:
+                self.condition.tell("ended")
+                state.write(self.settings.vault, {**self.status(), "running": False})
+
+    def _asked(self) -> None:
+        asked, self.asked = self.asked, set()
+        if "settings" in asked:
+            self.condition.safely("settings", self._reload)
+        if "reconcile" in asked:
+            self.jobs.soon("reconcile")
+        if "look" in asked:
+            self._poll()
+
+    def _reload(self) -> None:
+        loaded = self.load()
+        if loaded.vault != self.settings.vault:
+            raise KeeperError(
+                f"the settings name another vault now, {loaded.vault}: this agent stays with {self.settings.vault}",
+                "restart it",
+            )
+        self.settings = self.work.settings = loaded
+        self.watch.set_profiles(self.work.profiles())
+        self.jobs.soon("reconcile")
+        self.condition.tell("settings were read again")
+
+    # ------------------------------------------------------------------ hints and keeps
+
+    def hint(self, hint: Hint) -> None:
+        """From the watch, in any thread: note it, no more."""
+        if hint.kind == "mass":
+            self.condition.event("mass deletion", f"{hint.count} names went at once from {hint.path}")
+        elif hint.session is None:
+            self.ask("reconcile" if hint.kind == "all" else "look")
+        else:
+            self.queue.add(Task(str(hint.profile), hint.session), GONE_S if hint.kind == "gone" else 0.0)
+
+    def _worker(self, name: str) -> None:
+        while True:
+            self.ticks[name] = self.clock()
+            task = self.queue.take(WATCHDOG_S / 8)
+            if task is None:
+                if self.ending.is_set():
+                    return
+                continue
+            self.condition.safely("worker", partial(self._keep, task))
+            self.queue.done(task)
+
+    def _keep(self, task: Task) -> None:
+        what = f"keep {task.session}"
+        try:
+            answer = self.work.keep(task.profile, task.session)
+        except Locked as error:
+            self.condition.trouble(what, error.message)
+            self.queue.add(Task(task.profile, task.session), AGAIN_S[-1])
+            return
+        except (KeeperError, OSError) as error:
+            self.condition.trouble(what, failure_told(error, task.profile).message)
+            return
+        self.condition.cured(what)
+        waits = answer is None or answer.verdict in ("empty", "waiting")
+        if waits and task.tries < len(AGAIN_S):
+            self.queue.add(Task(task.profile, task.session, task.tries + 1), AGAIN_S[task.tries])
+        elif answer is not None and answer.project:
+            live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
+            with suppress(FileNotFoundError):
+                self.growth.note(answer.profile, answer.session, live)
+            for warning in answer.warnings if answer.action != "none" else ():
+                self.condition.event("keep", f"{answer.session}: {warning}")
+
+    def _glance(self) -> list[Task]:
+        """A quick look over everything: what needs a keep; what lives is noted."""
+        now = time.time()
+        found: list[Task] = []
+        for profile, seen in self.work.glances().items():
+            found += [Task(str(profile), session) for session in seen.unkept]
+            for session, live in seen.live.items():
+                self.growth.meet(str(profile), session, live.path, live.mtime_ns / 1e9, now)
+        return found
+
+    def _poll(self) -> None:
+        """Where events cannot be relied on."""
+
+        def look() -> None:
+            found = self._glance()
+            if len(found) > MANY:
+                self.ask("reconcile")
+            else:
+                for task in found:
+                    self.queue.add(task)
+
+        self.condition.safely("poll", look)
+
+    def reconcile(self) -> None:
+        """The truth: all of every profile."""
+        with suppress(Stopped):
+            self.condition.safely("reconcile", self._reconcile)
+
+    def _reconcile(self) -> None:
+        done = self.work.reconcile(self._ready)
+        self._passed(done)
+        self.watch.set_profiles(self.work.profiles())
+        self._glance()
+        self.jobs.every("reconcile", max(RECONCILE_S, done.seconds * SHARE))
+
+    def _passed(self, done: Pass) -> None:
+        """What a pass found is told: failures are troubles until the next pass is through without them."""
+        self.condition.only("pass", {session or "profile": why for session, why in done.failures})
+        self.condition.only("seal", {"room": done.unsealed} if done.unsealed else {})
+        if done.changed:
+            self.condition.tell(
+                f"reconciled {done.sessions} sessions in {done.seconds:.1f} s, {done.changed} had changed"
+            )
+
+    # ------------------------------------------------------------------ what is told
+
+    def _see(self) -> None:
+        """Put the state down where it changed; say what of the watch changed."""
+        now = self.watch.troubles()
+        self.condition.only("watch", {one.what: one.why for one in now})
+        if str(self.condition.troubles()) != self.told:
+            self._put_down()
+
+    def _put_down(self) -> None:
+        self.told = str(self.condition.troubles())
+        self.condition.safely("state", lambda: state.write(self.settings.vault, self.status()))
+
+    def status(self) -> dict[str, Any]:
+        """What `keeper status` shows of the agent."""
+        cost = self.watch.cost()
+        sealing = self.work.sealing
+        return {
+            "running": True,
+            "pid": self.who.pid,
+            "since": self.who.since,
+            "ready": self.ready or None,
+            "who": asdict(self.who),
+            "degraded": self.condition.troubles() or None,
+            "watches": {"count": cost.watches, "limit": cost.limit, "bytes": cost.bytes},
+            "polled": [str(profile) for profile in self.watch.polled()],
+            "live": len(self.growth),
+            "queued": len(self.queue),
+            "sealing": {"done": sealing[0], "of": sealing[1]} if sealing else None,
+            "events": self.condition.events,
+        }
+
+    # ------------------------------------------------------------------ the doors
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What a door asks for, in a thread of its own."""
+        try:
+            match request.get("do"):
+                case "status":
+                    return self.status()
+                case "reconcile":
+                    self.ask("reconcile")
+                    return {"ok": True}
+                case "keep":
+                    return self._answer_keep(str(request["profile"]), str(request["session"]))
+            return {"ok": False, "error": "this agent does not know that", "cure": "restart it"}
+        except (KeeperError, OSError, KeyError, ValueError) as error:
+            told = error if isinstance(error, KeeperError) else failure_told(OSError(str(error)), self.settings.vault)
+            return {"ok": False, "error": told.message, "cure": told.cure}
+        finally:
+            self.work.let_go()
+
+    def _answer_keep(self, profile: str, session: str) -> dict[str, Any]:
+        answer = self.work.keep(profile, session)
+        if answer is None:
+            self.queue.add(Task(profile, session), AGAIN_S[0])
+            return {"ok": True, "sealed": False, "chat": None, "action": "none"}
+        if answer.error:
+            return {"ok": False, "error": answer.error, "cure": answer.cure}
+        live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
+        with suppress(FileNotFoundError):
+            self.growth.note(answer.profile, answer.session, live)
+        return {"ok": True, "sealed": True, "chat": answer.chat, "action": answer.action}

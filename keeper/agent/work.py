@@ -1,0 +1,148 @@
+"""Work: what the agent does with a vault: keep one session, reconcile all, seal behind, restore for a door.
+
+It promises that each thread has the vault open for itself, that a pass over everything can be stopped between two
+sessions with all that it has done made durable, and that a first look at many chats links them all before it seals
+any. It refuses to seal where the seals would fill the volume.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from keeper import files
+from keeper.claude import effective
+from keeper.errors import KeeperError, NotKept
+from keeper.settings import Settings
+from keeper.transcripts.glance import Glance, glance
+from keeper.transcripts.keep import Keeper, Options, keep_session
+from keeper.transcripts.ledger import Kept
+from keeper.transcripts.places import profiles_of
+from keeper.transcripts.vault import Vault
+
+SEAL_SHARE = 0.3
+SPARE = 64 << 20
+"""Seals are begun where the volume has room for this share of what is to be sealed, and so many bytes more."""
+
+
+class Stopped(BaseException):
+    """The agent is to end: raised out of a pass, between two sessions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a reconcile did: how many sessions it looked at, how many changed, what failed and why, seconds."""
+
+    sessions: int
+    changed: int
+    failures: tuple[tuple[str, str], ...]
+    seconds: float
+    unsealed: str = ""
+
+
+class Work:
+    """The vault's work. `stop` says whether the agent is to end, `told` takes each note of the vault's."""
+
+    def __init__(self, settings: Settings, stop: Callable[[], bool], told: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.stop = stop
+        self.told = told
+        self.sealing: tuple[int, int] | None = None
+        self._own = threading.local()
+        self._passing = threading.Lock()
+
+    def vault(self) -> Vault:
+        """This thread's own, opened with the settings of now."""
+        known: tuple[Settings, Vault] | None = getattr(self._own, "vault", None)
+        if known is None or known[0] is not self.settings:
+            known = self.settings, Vault.open(self.settings)
+            self._own.vault = known
+        return known[1]
+
+    def let_go(self) -> None:
+        """After a failure, or at a thread's end: the next use opens it anew, and sees whether it is still there."""
+        known: tuple[Settings, Vault] | None = getattr(self._own, "vault", None)
+        if known is not None:
+            known[1].index.close()
+            self._own.vault = None
+
+    def keep(self, profile: str, session: str) -> Kept | None:
+        """Keep one session, sealed and durable; None where there is nothing to keep. Raises KeeperError."""
+        vault = self.vault()
+        try:
+            (answer,) = keep_session(vault, session, time.time(), Options(), effective(profile))
+        except NotKept:
+            return None
+        except (KeeperError, OSError):
+            self.let_go()
+            raise
+        finally:
+            self._notes(vault)
+        return answer
+
+    def glances(self) -> dict[Path, Glance]:
+        """A quick look over every profile."""
+        vault = self.vault()
+        rows = vault.rows()
+        return {profile: glance(vault, profile, rows) for profile in profiles_of(vault)}
+
+    def profiles(self) -> list[Path]:
+        """Every profile that is known now."""
+        return profiles_of(self.vault())
+
+    def reconcile(self, linked: Callable[[], None] | None = None) -> Pass:
+        """Keep all of every profile, then seal it; `linked` is called in between. Stopped where the agent is to end."""
+        with self._passing:
+            begun = time.monotonic()
+            vault = self.vault()
+            keeper = Keeper(vault, time.time())
+            answers: list[Kept] = []
+            try:
+                for profile in profiles_of(vault):
+                    answers += keeper.profile(profile, lambda done, total: self._go_on())
+            finally:
+                keeper.finish()
+                self._notes(vault)
+            if linked is not None:
+                linked()
+            unsealed = self._seal(vault, keeper)
+            changed = sum(answer.action != "none" for answer in answers)
+            failures = tuple((answer.session, answer.error) for answer in answers if answer.error)
+            return Pass(len(answers), changed, failures, time.monotonic() - begun, unsealed)
+
+    def _seal(self, vault: Vault, keeper: Keeper) -> str:
+        """Seal what the pass has linked; why it did not, else ""."""
+        want = int(sum(self._size(vault, chat, label) for chat, labels in keeper.behind.items() for label in labels))
+        room = os.statvfs(vault.root)
+        if want * SEAL_SHARE + SPARE > room.f_bavail * room.f_frsize and want > SPARE:
+            return f"{want >> 20} MiB are linked but not sealed: {files.volume_of(vault.root)} has too little room"
+        self.sealing = 0, len(keeper.behind)
+        try:
+            keeper.seal(self._sealed)
+        finally:
+            self.sealing = None
+            self._notes(vault)
+        return ""
+
+    def _sealed(self, done: int, total: int) -> None:
+        self.sealing = done, total
+        self._go_on()
+
+    def _size(self, vault: Vault, chat: str, label: str) -> int:
+        try:
+            return files.size_of(f"{vault.chat(chat).path}/{label}")
+        except OSError:
+            return 0
+
+    def _go_on(self) -> None:
+        if self.stop():
+            raise Stopped
+
+    def _notes(self, vault: Vault) -> None:
+        for note in dict.fromkeys(vault.notes):
+            self.told(note)
+        vault.notes.clear()
