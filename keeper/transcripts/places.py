@@ -87,6 +87,8 @@ def _all(vault: Vault, session: str, chats: list[str], profile: Path | None) -> 
         facts = vault.facts(chat)
         if facts is None or session not in facts.sessions:
             facts = _facts_anew(vault, chat, session, facts, rows)
+        if facts is None:
+            continue  # left by a killed first keep, of nobody knows which profile
         if vault.forgotten(facts.profile, session) is not None:
             continue  # a forget that was killed: its bytes are about to go
         if profile is None or facts.profile == str(profile):
@@ -109,17 +111,32 @@ def _from_seal(vault: Vault, chat: Chat, session: str) -> bool:
     return regular(chat.kept(session)) is not None
 
 
-def _facts_anew(vault: Vault, chat: Chat, session: str, facts: Facts | None, rows: list[Row]) -> Facts:
-    """`chat.json` does not tell of the session: whose it is the rest of it tells, else the row, else where it lives."""
-    profiles = [str(profile) for profile in vault.settings.profiles]
-    told = [facts.profile] if facts else [row.profile for row in rows if row.chat == chat.name]
-    living = {profile: claude.places(Path(profile), session) for profile in profiles}
-    lives = [profile for profile, paths in living.items() if paths]
-    lives.sort(key=lambda profile: is_foreign(chat.kept(session), living[profile]))
+def _facts_anew(vault: Vault, chat: Chat, session: str, facts: Facts | None, rows: list[Row]) -> Facts | None:
+    """`chat.json` does not tell of the session: whose it is the rest of it tells, else the row, else what lives; None
+    where it is told by nothing. `rows` are the session's."""
+    profile = facts.profile if facts else _profile_of(vault, chat, session, rows)
+    if profile is None:
+        return None
     head = read_head(chat.kept(session), session)
     project = claude.folder_names(head.cwd)[0] if head.cwd else ""
     one = SessionFacts(project, head.cwd, "link", head.born, head.head)
-    return (facts or Facts(chat.name, [*told, *lives, *profiles][0])).with_session(session, one)
+    return (facts or Facts(chat.name, profile)).with_session(session, one)
+
+
+def _profile_of(vault: Vault, chat: Chat, session: str, rows: list[Row]) -> str | None:
+    """Whose a kept transcript is of which no `chat.json` tells. Two profiles may have one session id, so it is never
+    given to one that has another conversation under it, unless no other profile can be meant."""
+    told = [row.profile for row in rows if row.chat == chat.name]
+    if told:
+        return told[0]
+    profiles = [str(profile) for profile in vault.settings.profiles]
+    living = {one: paths for one in profiles if (paths := claude.places(Path(one), session))}
+    mine = [one for one, paths in living.items() if not is_foreign(chat.kept(session), paths)]
+    if mine or len(profiles) == 1:
+        return [*mine, *profiles][0]
+    elsewhere = {row.profile for row in rows}
+    left = [one for one in profiles if one not in elsewhere]
+    return left[0] if len(left) == 1 or (left and not living) else None
 
 
 def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:
@@ -174,10 +191,11 @@ def is_foreign(kept: str, lives: Sequence[Path]) -> bool:
 def adopt_orphans(vault: Vault) -> None:
     """Chats that a killed first keep left without `chat.json` or row are told of again, from what stands in them: else
     nobody would look at one whose live file is swept."""
-    known = {row.chat for row in vault.rows()}
+    known = vault.rows()
+    chats = {row.chat for row in known}
     rows = []
     for name in vault.chat_names():
-        if name in known:
+        if name in chats:
             continue
         chat = vault.chat(name)
         try:
@@ -186,7 +204,8 @@ def adopt_orphans(vault: Vault) -> None:
                 for session in chat.sessions():
                     whole = regular(chat.kept(session)) is not None
                     if whole and (facts is None or session not in facts.sessions):
-                        facts = _facts_anew(vault, chat, session, facts, [])
+                        theirs = [row for row in known if row.session == session]
+                        facts = _facts_anew(vault, chat, session, facts, theirs) or facts
                 if facts is None or any(vault.forgotten(facts.profile, session) for session in facts.sessions):
                     continue
                 if facts != told:

@@ -226,6 +226,28 @@ def test_one_session_id_in_two_profiles_is_two_chats_never_mixed(
 
 
 @pytest.mark.accepts("KEEP-13", "RESTORE-5")
+@pytest.mark.parametrize("then", ["swept", "recreated"])
+def test_what_a_killed_first_keep_left_of_one_profile_is_never_anothers(both: World, work: Path, then: str) -> None:
+    ours, theirs = write_live(both.profile, CWD, S, OURS), write_live(work, CWD, S, THEIRS)
+    both.vault()
+    both.chat.mkdir(mode=0o700)
+    os.link(theirs, both.kept)  # so far came the keep of theirs
+    theirs.unlink()
+    if then == "recreated":
+        write_live(work, CWD, S, jsonl(*talk("uv", S)))
+
+    for _ in range(2):
+        both.keep_all()
+        restore(both, Want(profile=both.profile))
+        assert ours.read_bytes() == OURS
+        kept = {name: data for name, data in files(both.root / "chats").items() if name.endswith(f"/{S}.jsonl")}
+        assert sorted(kept.values()) == [OURS, THEIRS]
+    restore(both, Want(profile=work))
+    assert THEIRS in theirs.read_bytes() or then == "recreated"
+    assert ours.read_bytes() == OURS
+
+
+@pytest.mark.accepts("KEEP-13", "RESTORE-5")
 def test_a_chat_that_a_host_names_never_takes_two_profiles_files(both: World, work: Path) -> None:
     write_live(both.profile, CWD, S, OURS)
     write_live(work, CWD, S, THEIRS)
