@@ -16,7 +16,7 @@ from keeper import disk
 from keeper.errors import KeeperError, NoLinks
 from keeper.files import regular
 from keeper.transcripts import swap
-from keeper.transcripts.held import NEWEST, Held, Site, drop, held_of, hold, one_each, quiet_now, release
+from keeper.transcripts.held import NEWEST, Held, Site, drop, held_name, held_of, hold, one_each, quiet_now, release
 from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
 from keeper.transcripts.merge import merge
 from keeper.transcripts.reigns import union
@@ -200,12 +200,16 @@ class Look:
         if self.kept_inode == self.pinned.inode or self.kept in (self.pinned.data, _whole(self.pinned.data)):
             return self.fold(bring_back=True, stamp_ns=stamp_ns)
         self._take_held()
-        if not self.site.linked or not swap.ours(self.pinned.fd):
+        if not swap.ours(self.pinned.fd):
             return self._end("none", self.base, self.held)
         self._name_pin()
-        site = replace(self.site, kept=self.pair.live_link)
+        # On another volume the lines have a name in the vault for the time of the swap alone.
+        site = replace(self.site, kept=self.pair.live_link if self.site.linked else held_name(self.site))
         done = swap.swap(site, _whole(self.pinned.data), [self.pinned], True, stamp_ns)
-        self.mode = "split"
+        if self.site.linked:
+            self.mode = "split"
+        else:
+            disk.unlink(site.kept)
         self.seen = (done.placed, len(done.data))
         return self._end("mended", done.data, [self.pinned, *self.held])
 

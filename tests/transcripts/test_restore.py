@@ -1,5 +1,6 @@
 """Restore: what a resume reads is whole: bytes, times, companions; nothing that is there is overwritten."""
 
+import errno
 import os
 import shutil
 import stat
@@ -15,7 +16,7 @@ from tests import build
 from tests.build import CWD, jsonl, meta, session_id, talk, write_live
 from tests.chat import age, files, kept_path, put, sweep, write_whole
 from tests.conftest import Needs, Ran
-from tests.seam import Hook, World, calls_of, hooked, killed_at, names_of_ours
+from tests.seam import Hook, World, calls_of, hooked, killed_at, lines_of, names_of_ours, refusing, twice_or_missing
 from tests.seam import before as at
 from tests.seam import world as world_of
 from tests.volumes import tmpfs
@@ -298,6 +299,23 @@ def test_a_diverged_file_stays_as_it_is_and_the_other_branch_is_said_aloud(world
         assert "2 records" in done.err
         assert "--full folds" not in done.err, "Claude reads one branch whatever is folded"
     assert world.kept.read_bytes() == jsonl(A, B, C, D, *BRANCH)
+
+
+@pytest.mark.accepts("RESTORE-16")
+@pytest.mark.parametrize("links", [True, False], ids=["", "no links"])
+def test_an_unfinished_last_line_goes_where_nothing_is_folded_too(either: World, links: bool) -> None:
+    """A branch that live lacks stays out of it; the next record must all the same not be glued to the fragment."""
+    with hooked(lambda call, paths: None if links else refusing("link", errno.EPERM)(call, paths)):
+        path = kept_then(either, jsonl(A, B, C, D), jsonl(A, B, BRANCH[0]) + TORN)
+        answer = either.restore()
+        assert (answer.verdict, answer.action) == ("diverged", "mended")
+        assert path.read_bytes() == jsonl(A, B, BRANCH[0])
+        assert set(lines_of(either.kept)) == {A, B, C, D, BRANCH[0]}
+        assert [one.read_bytes() for one in (either.chat / "aside").iterdir()] == [TORN]
+        build.append(path, jsonl(BRANCH[1]))
+        either.keep()
+        assert twice_or_missing(either.kept, [A, B, C, D, *BRANCH]) == {}
+        assert names_of_ours(either.profile, either.root) == []
 
 
 @pytest.mark.accepts("RESTORE-3")
