@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 from keeper import files
 from keeper.errors import KeeperError
 from keeper.files import regular
-from keeper.transcripts import prove, seal
+from keeper.transcripts import pair, prove, seal
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.frame import Bad
 from keeper.transcripts.kept import Change
@@ -178,8 +178,27 @@ def repair(vault: Vault, name: str, now: float) -> None:
         for label in dict.fromkeys([*kept_labels(chat), *sealed_labels(chat), *mirror.seals.versions.latest]):
             if label.endswith(".jsonl"):
                 mirror.folders(label)
-                prove.prove(mirror.pair("", label, main="/" not in label))
-                mirror.seals.transcript(label, Change.JOINED)
+                mirror.seals.transcript(label, _prove(vault, mirror, label))
             else:
                 mirror.prove_other(label)
         mirror.seals.flush()
+
+
+def _prove(vault: Vault, mirror: Mirror, label: str) -> Change:
+    """Build a kept transcript again where it is damaged; where live is the very inode it is healed too."""
+    main = "/" not in label
+    for live in _lives(vault, mirror.chat, label):
+        if os.path.samefile(live, f"{mirror.chat.path}/{label}"):
+            outcome = pair.keep(mirror.pair(live, label, main), pair.Known(), mirror.left_of(label))
+            return outcome.change
+    prove.prove(mirror.pair("", label, main))
+    return Change.JOINED
+
+
+def _lives(vault: Vault, chat: Chat, label: str) -> list[str]:
+    """Where the transcript with this label lives, as far as `chat.json` tells; none where it is swept or not kept."""
+    facts = vault.facts(chat)
+    if facts is None or regular(f"{chat.path}/{label}") is None:
+        return []
+    paths = [f"{facts.profile}/projects/{told.project}/{label}" for told in facts.sessions.values()]
+    return [path for path in dict.fromkeys(paths) if regular(path) is not None]

@@ -40,6 +40,7 @@ class Verdict(StrEnum):
 
 ALIKE_BYTES = 8
 """A line of the same uuid and length that differs from another in so few bytes is that one, damaged."""
+_STEP = 64 << 10
 TOMBSTONE_BYTES = 64 << 10
 """So near the end Claude looks for a record that it takes out (docs/claude-on-disk.md)."""
 FOLDED_BY_KEEP = frozenset({Verdict.PARTIAL})
@@ -188,6 +189,18 @@ def _rotten(line: bytes, gone: Iterable[bytes]) -> bool:
             if bytes_off <= 1 or (bytes_off <= ALIKE_BYTES and uuid is not None and uuid == uuid_of(other)):
                 return True
     return False
+
+
+def without_rot(data: bytes, sealed: bytes) -> bytes:
+    """What a damaged inode has, read as it was before, where all that differs from the sealed bytes at its beginning is
+    a few bytes: of two versions of a record Claude reads the later, and rot is no version."""
+    length, off = min(len(data), len(sealed)), 0
+    for at in range(0, length, _STEP):
+        ours, theirs = data[at : min(at + _STEP, length)], sealed[at : min(at + _STEP, length)]
+        off += sum(map(ne, ours, theirs)) if ours != theirs else 0
+        if off > ALIKE_BYTES:
+            return data
+    return data if has_own(sealed, data[:length]) else sealed[:length] + data[length:]
 
 
 def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:

@@ -18,7 +18,7 @@ from keeper.transcripts.restore import Restorer, Want
 from tests import build
 from tests.build import CWD, append, jsonl, meta, prompt, real_kept, real_live, talk, write_live
 from tests.chat import put
-from tests.damage import cut_lines, overwrite, seal_of, take_out, write_over
+from tests.damage import cut_lines, flip, overwrite, seal_of, take_out, write_over
 from tests.seam import Deed, World, before, hooked, lines_of, names_of_ours, state_of, twice_or_missing, world
 
 SEALED = [*talk("abcdef"), meta("last-prompt", leafUuid="f")]
@@ -264,6 +264,19 @@ def test_records_that_were_never_sealed_are_taken_from_what_the_damage_left(here
     overwrite(here.live, 0, b" " * 600)
     here.keep()
     everything_stands(here, wanted, NEWEST, here.kept)
+
+
+@pytest.mark.accepts("SEAL-1", "SEAL-2")
+@pytest.mark.parametrize("at", [-200, -1], ids=["in a record", "where the last line ends"])
+def test_a_byte_that_rots_is_no_version_of_a_record_and_is_healed_in_the_live_file_too(here: World, at: int) -> None:
+    wanted = sealed(here, "link")
+    flip(here.live, here.live.stat().st_size + at, 0)
+    rotten = here.live.read_bytes()
+    append(here.live, jsonl(*talk("yz", parent="x")))
+    answer = here.keep()
+    assert (answer.action, names_of_ours(here.profile, here.root)) == ("folded", [])
+    assert here.live.read_bytes() == here.kept.read_bytes() == jsonl(*wanted, *talk("yz", parent="x"))
+    assert [one.read_bytes()[: len(rotten)] for one in (here.chat / "aside").iterdir()] == [rotten]
 
 
 @pytest.mark.accepts("SEAL-1")
