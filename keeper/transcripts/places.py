@@ -18,7 +18,7 @@ from keeper.errors import DiskError, KeeperError, Locked, NoLinks, NotKept, Refu
 from keeper.files import regular
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
-from keeper.transcripts.held import make_folder, token
+from keeper.transcripts.held import leftovers, make_folder, token
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.kept import Pair
 from keeper.transcripts.merge import merge
@@ -190,7 +190,7 @@ def is_foreign(kept: str, lives: Sequence[Path]) -> bool:
 
 def adopt_orphans(vault: Vault) -> None:
     """Chats that a killed first keep left without `chat.json` or row are told of again, from what stands in them: else
-    nobody would look at one whose live file is swept."""
+    nobody would look at one whose live file is swept. One in which nothing is kept goes."""
     known = vault.rows()
     chats = {row.chat for row in known}
     rows = []
@@ -201,6 +201,9 @@ def adopt_orphans(vault: Vault) -> None:
         try:
             with vault.lock(name, ORPHAN_WAIT_S):
                 facts = told = vault.facts(chat)
+                if facts is None and set(chat.names()) <= {"swap"} and not leftovers(chat.swap):
+                    disk.remove_tree(chat.path)  # its first keep came to keeping nothing
+                    continue
                 for session in chat.sessions():
                     whole = regular(chat.kept(session)) is not None
                     if whole and (facts is None or session not in facts.sessions):

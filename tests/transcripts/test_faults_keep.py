@@ -195,6 +195,24 @@ def test_killed_before_any_change_the_next_run_has_every_line_once_and_the_one_a
             raise AssertionError(f"killed at {number} of {len(calls)} ({short(call)}): {error}") from error
 
 
+@pytest.mark.accepts("FAULT-1", "KEEP-10")
+def test_a_first_keep_that_was_killed_leaves_nothing_behind_where_the_live_file_goes_before_the_next(
+    volumes: tuple[Path, Path], mode: str
+) -> None:
+    grounds = Grounds(volumes, mode, first)
+    for number, call in enumerate(grounds.calls()):
+        here, _ = grounds.fresh()
+        killed_at(number, here.keep, grounds.refuses)
+        shutil.rmtree(here.live.parent)
+        with hooked(grounds.refuses or (lambda call, paths: None)):
+            here.keep_all()
+            assert here.kept.exists() or not here.chat.exists(), f"killed at {number} ({short(call)})"
+            assert names_of_ours(here.profile, here.root) == []
+            found = state_of(here.root)
+            here.keep_all()
+        assert state_of(here.root) == found
+
+
 @pytest.mark.accepts("FAULT-1", "SWAP-3")
 def test_killed_in_the_run_that_heals_the_third_run_has_every_line_once(volumes: tuple[Path, Path]) -> None:
     grounds = Grounds(volumes, "link", folded)
