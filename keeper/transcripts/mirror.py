@@ -269,7 +269,10 @@ class Mirror:
         self._gained(kept)
 
     def _follow(self, live: str, kept: str, label: str) -> None:
-        """Both names have a file of their own, and it is no transcript. Pinned, then judged, then acted by the pin."""
+        """Both names have a file of their own, and it is no transcript. Pinned, then judged, then acted by the pin; but
+        a version that does not take the kept name needs none."""
+        if not _may_win(live, kept):
+            return
         make_folder(self.chat.swap)
         new = f"{self.chat.swap}/{token()}.tmp"
         try:
@@ -298,8 +301,7 @@ class Mirror:
         have = files.read(kept)
         if data == have:
             return True
-        newer = len(data) == len(have) and time_ns > os.stat(kept).st_mtime_ns
-        if len(data) <= len(have) and not newer:
+        if not _is_more(len(data), time_ns, os.stat(kept)):
             return False
         self.vault.put_aside(self.chat, os.path.basename(label), have)
         return True
@@ -307,3 +309,19 @@ class Mirror:
     def files(self, path: str, label: str) -> list[tuple[str, str]]:
         """The regular files at or below `path` with their labels; a folder that cannot be read is told, and passed."""
         return list(files.walk(path, label, self.errors))
+
+
+def _is_more(size: int, time_ns: int, kept: os.stat_result) -> bool:
+    """Whether a version of that size and time takes the place of another one that is kept."""
+    return size > kept.st_size or (size == kept.st_size and time_ns > kept.st_mtime_ns)
+
+
+def _may_win(live: str, kept: str) -> bool:
+    """Whether live's version is more than kept's, as a stat tells, or the same."""
+    seen, have = regular(live), regular(kept)
+    if seen is None or have is None or _is_more(seen.st_size, seen.st_mtime_ns, have):
+        return True
+    try:
+        return seen.st_size == have.st_size and files.read(live) == files.read(kept)
+    except FileNotFoundError:
+        return True  # gone since: whoever pins it meets that

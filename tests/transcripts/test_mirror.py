@@ -212,6 +212,28 @@ def test_kept_stays_as_it_is_under_a_shorter_version_which_is_never_overwritten(
     assert state_of(live)[str(live)][0] == found[str(live)][0]
 
 
+@pytest.mark.accepts("KEEP-7", "KEEP-5")
+@pytest.mark.parametrize("less", [b"short", b"older text"])
+def test_under_a_version_that_does_not_take_its_place_nothing_is_written_again(either: World, less: bytes) -> None:
+    live = put(either.companion / "x.txt", b"newer text")
+    either.keep()
+    put(live, less)
+    os.utime(live, (1, 1))
+    either.keep()
+    assert changes_of(either.keep) == []
+    assert (either.kept_companion / "x.txt").read_bytes() == b"newer text"
+
+
+@pytest.mark.accepts("KEEP-7", "KEEP-5")
+def test_under_a_version_that_was_cut_short_in_place_nothing_is_written_again(either: World) -> None:
+    live = put(either.companion / "x.txt", b"the long text")
+    either.keep()
+    os.truncate(live, 5)
+    either.keep()
+    assert changes_of(either.keep) == []
+    assert (either.kept_companion / "x.txt").read_bytes() == b"the long text"
+
+
 @pytest.mark.accepts("KEEP-7")
 def test_the_longer_one_comes_back_when_the_shorter_is_gone(either: World) -> None:
     live = put(either.companion / "x.txt", b"the long text")
