@@ -54,7 +54,7 @@ def forget(names: tuple[str, ...], profile: Path | None, as_json: bool) -> int:
 @click.command()
 @click.argument("chats", nargs=-1, metavar="[SESSION|CHAT]...")
 @click.option("--slice", "days", type=click.IntRange(1), help="Only today's part, where all come round in DAYS days.")
-@click.option("--repair", is_flag=True, help="Build what is damaged again: a kept file from its seal, or the reverse.")
+@click.option("--repair", is_flag=True, help="Build again what is damaged, from seal or kept file; seal the rest.")
 @out.json_option
 def verify(chats: tuple[str, ...], days: int | None, repair: bool, as_json: bool) -> int:
     """Prove the kept files against their seals; exits 7 where something is not whole.
@@ -67,8 +67,9 @@ def verify(chats: tuple[str, ...], days: int | None, repair: bool, as_json: bool
         names = slice_of(names, days, out.now())
     with out.progress("verifying") as progress:
         found = look_through(vault, names, progress)
-    if repair and found.faults:
-        _repair(vault, list(dict.fromkeys(fault.chat for fault in found.faults)), as_json)
+    wanting = dict.fromkeys([*(fault.chat for fault in found.faults), *found.unsealed])
+    if repair and wanting:
+        _repair(vault, list(wanting), as_json)
         found = look_through(vault, names)
     if as_json:
         out.say_json(

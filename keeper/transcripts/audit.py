@@ -26,6 +26,8 @@ from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge_sealed
 from keeper.transcripts.versions import Version, digest_of, proven, told
 
+SEALS = "the next keep of it seals it, or, where it is swept, `keeper verify --repair`"
+CUTS = "the next keep of it cuts it off, or, where it is swept, `keeper verify --repair`"
 OWN = ("seal", "aside", "swap")
 """The folders of a chat that hold no kept files."""
 
@@ -77,7 +79,7 @@ def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
     sealed = seal.read(chat.seal(label))
     own = os.path.relpath(chat.seal(label), chat.path)
     if any(bad.kind == "torn" for bad in sealed.bad):
-        yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
+        yield Finding(own, "", f"an unfinished frame at its end: {CUTS}", False)
     damaged = [bad for bad in sealed.bad if bad.kind != "torn"]
     if damaged:
         more = f", and {len(damaged) - 1} places more" if len(damaged) > 1 else ""
@@ -93,11 +95,11 @@ def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
     whole = kept.rfind(b"\n") + 1
     if sealed.last is None:
         if whole:
-            yield Finding(label, "", "not sealed yet: the next keep does", False)
+            yield Finding(label, "", f"not sealed yet: {SEALS}", False)
         return
     if sealed.holes is None and kept.startswith(bytes(sealed.content)):
         if whole > len(sealed.content):
-            yield Finding(label, "", f"{whole - len(sealed.content)} bytes not sealed yet: the next keep does", False)
+            yield Finding(label, "", f"{whole - len(sealed.content)} bytes not sealed yet: {SEALS}", False)
         return
     known = sealed.whole_lines()
     found = judge_sealed(known, kept, "/" not in label)
@@ -107,9 +109,9 @@ def _transcript(chat: Chat, label: str) -> Iterator[Finding]:
         kind = f"{found.lacks} sealed records are gone or changed: {cure}"
         yield Finding(label, _first_gone(known, kept), kind, True)
     elif found.verdict is Verdict.TOMBSTONED:
-        yield Finding(label, "", f"Claude took {found.lacks} records out in place: the next keep accepts it", False)
+        yield Finding(label, "", f"Claude took {found.lacks} records out in place: {SEALS}", False)
     elif sealed.holes is None:
-        yield Finding(label, "", "folded and not sealed yet: the next keep does", False)
+        yield Finding(label, "", f"folded and not sealed yet: {SEALS}", False)
 
 
 def _first_hole(sealed: Sealed) -> str:
@@ -134,7 +136,7 @@ def _others(chat: Chat, labels: set[str]) -> Iterator[Finding]:
     for at, found, _, named in proven(chat.versions):
         if isinstance(found, Bad):
             if found.kind == "torn":
-                yield Finding(own, "", "an unfinished frame at its end: the next keep cuts it off", False)
+                yield Finding(own, "", f"an unfinished frame at its end: {CUTS}", False)
             else:
                 cure = "`keeper verify --repair` seals the kept files anew"
                 yield Finding(own, named, f"the seal is damaged at byte {at}, {found.kind}: {cure}", True)
@@ -147,7 +149,7 @@ def _others(chat: Chat, labels: set[str]) -> Iterator[Finding]:
     for label, version in latest.items():
         yield from _other(chat, label, version, stamps)
     for label in sorted(labels - latest.keys()):
-        yield Finding(label, "", "not sealed yet: the next keep does", False)
+        yield Finding(label, "", f"not sealed yet: {SEALS}", False)
 
 
 def _other(chat: Chat, label: str, version: Version, stamps: set[int]) -> Iterator[Finding]:
@@ -165,7 +167,7 @@ def _other(chat: Chat, label: str, version: Version, stamps: set[int]) -> Iterat
     elif len(data) == version.size and seen.st_mtime_ns in (version.mtime_ns, *stamps):
         yield Finding(label, "", f"not what was sealed, though its time is: {cure}", True)
     else:
-        yield Finding(label, "", "another version than was sealed: the next keep seals it", False)
+        yield Finding(label, "", f"another version than was sealed: {SEALS}", False)
 
 
 def repair(vault: Vault, name: str, now: float) -> None:

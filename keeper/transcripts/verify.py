@@ -41,13 +41,15 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """What was looked at and what was found. `faults` prove damage; `notes` are the oddities that Claude wrote.
-    `held`: chats that another process held, so that they were not looked at."""
+    `held`: chats that another process held, so that they were not looked at; `unsealed`: those in which something waits
+    to be sealed."""
 
     chats: int
     records: int
     faults: tuple[Fault, ...]
     notes: tuple[Fault, ...]
     held: int = 0
+    unsealed: tuple[str, ...] = ()
 
 
 def slice_of(names: list[str], days: int, now: float) -> list[str]:
@@ -63,6 +65,7 @@ def verify(
     names = vault.chat_names() if names is None else names
     faults: list[Fault] = []
     notes: list[Fault] = []
+    unsealed: dict[str, None] = {}
     records = held_by_others = 0
     rows = {row.chat for row in vault.rows()}
     for count, name in enumerate(names):
@@ -88,6 +91,8 @@ def verify(
                 session = _session_of(found.file) or (sessions[0] if len(sessions) == 1 else "")
                 fault = Fault(name, session, found.file, found.record, found.kind)
                 (faults if found.proven else notes).append(fault)
+                if not found.proven:
+                    unsealed[name] = None
         faults += _modes(chat)
         held = [left for names_ in leftovers(chat.swap, tidy=False).values() for left in names_]
         if held:
@@ -97,7 +102,7 @@ def verify(
             progress(count + 1, len(names))
     for row in vault.missing():
         faults.append(Fault(row.chat, row.session, "", "", "the chat's folder is missing"))
-    return Verified(len(names), records, tuple(faults), tuple(notes), held_by_others)
+    return Verified(len(names), records, tuple(faults), tuple(notes), held_by_others, tuple(unsealed))
 
 
 def _transcript(chat: Chat, session: str, faults: list[Fault], notes: list[Fault]) -> int:
