@@ -7,6 +7,7 @@ they were kept. It refuses to guess across profiles, and to overrule what the re
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from keeper import files
@@ -58,17 +59,21 @@ class Family:
             others = [one for one in members if row.session not in _line(one.session, said)]
             parent = said[row.session] or _parent(row, others, uuids)
             try:
-                written += self._tell_one(row, parent)
+                written += self._tell_one(row, parent, said[row.session] is None, uuids)
             except (Locked, DiskError) as error:
                 self.vault.notes.append(f"session {row.session} is kept, but its lineage could not be told: {error}")
         return written
 
-    def _tell_one(self, row: Row, parent: str | None) -> list[str]:
+    def _tell_one(self, row: Row, parent: str | None, guessed: bool, members: Container[str]) -> list[str]:
+        """Tell one its parent. One that was told before and is kept no more (forgotten) stays told, unless the records
+        say otherwise."""
         chat = self.vault.chat(row.chat)
         with self.vault.lock(chat.name, RELATIVE_WAIT_S):
             facts = self.vault.facts(chat)
             told = facts.sessions.get(row.session) if facts else None
             if facts is None or told is None or told.forked_from == parent:
+                return []
+            if guessed and told.forked_from is not None and told.forked_from not in members:
                 return []
             told = replace(told, forked_from=parent)
             self.vault.write_facts(chat, facts.with_session(row.session, told), sync=False)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from keeper.transcripts.forget import forget
 from tests import build
 from tests.build import CWD, jsonl, session_id, talk, write_live
 from tests.conftest import Ran
@@ -163,6 +164,22 @@ def test_a_lost_index_changes_no_lineage(world: World) -> None:
     write(world, G, data[G])
     world.keep_all()
     assert parents(world) == WANT
+
+
+@pytest.mark.accepts("KEEP-12")
+@pytest.mark.parametrize("more", [{G}, {H}, {G, H}], ids=lambda more: "".join(sorted(s[7] for s in more)))
+def test_an_original_that_was_forgotten_stays_told(world: World, more: set[str]) -> None:
+    data = families()
+    for session in (S, F, G, H):
+        write(world, session, data[session])
+    for session in (S, F):
+        world.about(session).keep()
+    forget(world.vault(), S, time.time())
+    for session in sorted(more):
+        world.about(session).keep()
+    told = parents(world)
+    assert told[F] == S
+    assert G not in more or told[G] == F
 
 
 @pytest.mark.accepts("KEEP-12")
