@@ -1,6 +1,6 @@
 """Runs the `keeper` command as `python -m keeper`."""
 
-from keeper.cli.main import main
+from keeper.cli.entry import main
 
 if __name__ == "__main__":
     main()

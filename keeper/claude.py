@@ -225,7 +225,7 @@ def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
             if entry.stat().st_uid != os.geteuid():
                 continue
             argv = (proc / entry.name / "cmdline").read_bytes().split(b"\0")
-            if not _is_claude(argv):
+            if not is_claude(argv):
                 continue
             environ = (proc / entry.name / "environ").read_bytes().split(b"\0")
         except OSError:
@@ -237,7 +237,7 @@ def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
     return list(found)
 
 
-def _is_claude(argv: list[bytes]) -> bool:
+def is_claude(argv: list[bytes]) -> bool:
     """`claude …`, or an interpreter that runs it (`node …/claude`, `node …/claude-code/cli.js`)."""
     return any(os.path.basename(word) in (b"claude", b"claude.exe") or b"/claude-code/" in word for word in argv[:2])
 

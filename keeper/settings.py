@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from keeper import homes
 from keeper.errors import Usage
 
 KEYS = frozenset({"vault", "profiles"})
@@ -40,19 +41,17 @@ def load(environ: Mapping[str, str]) -> Settings:
 
     Raises Usage where the file cannot be read, is no TOML or holds what is not known (the file is named).
     """
-    home = Path(environ.get("HOME") or Path.home())
-    config = _path(environ.get("KEEPER_CONFIG"), home)
-    if config is None:
-        config = _xdg(environ, "XDG_CONFIG_HOME", home / ".config") / "keeper" / "keeper.toml"
+    home = homes.user(environ)
+    config = Path(homes.config(environ))
     table = _table(config)
     named = _profile(environ.get("CLAUDE_CONFIG_DIR"), home)
-    default = Path(os.path.realpath(home / ".claude"))
+    default = Path(os.path.realpath(f"{home}/.claude"))
     listed = tuple(_listed(table, config, home))
     profiles = dict.fromkeys([*([named] if named else [default]), *listed])
-    vault = _path(environ.get("KEEPER_HOME"), home) or _vault(table, config, home)
+    vault = homes.named_vault(environ) or _vault(table, config, home) or homes.default_vault(environ)
     return Settings(
-        vault=vault or _xdg(environ, "XDG_DATA_HOME", home / ".local" / "share") / "keeper",
-        state_home=_xdg(environ, "XDG_STATE_HOME", home / ".local" / "state") / "keeper",
+        vault=Path(vault),
+        state_home=Path(homes.state(environ)),
         config=config,
         profiles=tuple(profiles),
         default_profile=default,
@@ -61,24 +60,9 @@ def load(environ: Mapping[str, str]) -> Settings:
     )
 
 
-def _xdg(environ: Mapping[str, str], name: str, default: Path) -> Path:
-    """A base directory of the XDG specification; a relative value is to be ignored, says the specification."""
-    value = environ.get(name, "")
-    return Path(value) if value.startswith("/") else default
-
-
-def _path(value: str | None, home: Path) -> Path | None:
-    if not value:
-        return None
-    if value == "~" or value.startswith("~/"):
-        value = str(home) + value[1:]
-    return Path(os.path.abspath(value))
-
-
-def _profile(value: str | None, home: Path) -> Path | None:
+def _profile(value: str | None, home: str) -> Path | None:
     """A profile by its one name, links resolved: two names must not make two profiles of one."""
-    path = _path(value, home)
-    return None if path is None else Path(os.path.realpath(path))
+    return Path(os.path.realpath(homes.absolute(value, home))) if value else None
 
 
 def _table(config: Path) -> dict[str, object]:
@@ -103,15 +87,15 @@ def _table(config: Path) -> dict[str, object]:
     return table
 
 
-def _listed(table: dict[str, object], config: Path, home: Path) -> list[Path]:
+def _listed(table: dict[str, object], config: Path, home: str) -> list[Path]:
     value = table.get("profiles", [])
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
         raise Usage(f"{config}: `profiles` must be a list of folders", 'write profiles = ["~/.claude-work"]')
     return [path for item in value if (path := _profile(item, home)) is not None]
 
 
-def _vault(table: dict[str, object], config: Path, home: Path) -> Path | None:
+def _vault(table: dict[str, object], config: Path, home: str) -> str | None:
     value = table.get("vault")
     if value is not None and not (isinstance(value, str) and value):
         raise Usage(f"{config}: `vault` must be a folder", 'write vault = "~/keeper"')
-    return _path(value, home)
+    return homes.absolute(value, home) if value else None

@@ -183,7 +183,7 @@ import sys
 from keeper import claude
 claude.running_profiles = lambda *_: []
 sys.argv[0] = "keeper"
-from keeper.cli.main import main
+from keeper.cli.entry import main
 main()
 """
 

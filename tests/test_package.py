@@ -30,7 +30,7 @@ def test_importing_keeper_loads_none_of_its_modules() -> None:
 
 def test_the_command_and_the_version_are_those_of_the_distribution() -> None:
     [command] = [point for point in entry_points(group="console_scripts") if point.name == "keeper"]
-    assert (command.value, command.dist.name) == ("keeper.cli.main:main", "transcript-keeper")
+    assert (command.value, command.dist.name) == ("keeper.cli.entry:main", "transcript-keeper")
     assert version("transcript-keeper") == keeper.__version__
     done = subprocess.run([sys.executable, "-m", "keeper", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"keeper, version {keeper.__version__}\n"

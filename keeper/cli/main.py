@@ -29,6 +29,7 @@ COMMANDS = {
     "verify": "vault",
     "reindex": "vault",
     "service": "run",
+    "hook": "hook",
 }
 """Command → the module of `keeper.cli` that holds it; loaded when it is asked for, since a person waits."""
 

@@ -102,6 +102,7 @@ def _say(vault: Vault, one: Described) -> None:
         "live",
         "kept",
         "forked_from",
+        "cleared_from",
         "damaged",
     ):
         value = getattr(one, name)

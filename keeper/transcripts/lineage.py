@@ -86,6 +86,16 @@ class Family:
             return None  # one that cannot be read tells nothing, and keeps nobody else from being told
 
 
+def tell_cleared(vault: Vault, chat: str, session: str, parent: str) -> None:
+    """Tell a session which one was cleared for it, durable; what is told already stays. Raises Locked, DiskError."""
+    with vault.lock(chat):
+        facts = vault.facts(vault.chat(chat))
+        told = facts.sessions.get(session) if facts else None
+        if facts is not None and told is not None and told.cleared_from is None:
+            told = replace(told, cleared_from=parent)
+            vault.write_facts(vault.chat(chat), facts.with_session(session, told), sync=True)
+
+
 def _line(session: str, said: dict[str, str | None]) -> list[str]:
     """A session and those that it was copied from, one after the other, as far as records say so."""
     line = [session]
