@@ -19,6 +19,8 @@ COMMANDS = {
     "run": "run",
     "keep": "keep",
     "restore": "restore",
+    "resume": "resume",
+    "shim": "shim",
     "accept": "accept",
     "list": "show",
     "show": "show",

@@ -103,6 +103,10 @@ class Screen:
         """Say one line."""
         self._submit("send-keys", "-l", line)
 
+    def answer(self, word: str) -> None:
+        """Answer what a program asks before the CLI has the terminal."""
+        self._do("send-keys", word, "Enter")
+
     def paste(self, text: str) -> None:
         """Say several lines as one prompt."""
         self._do("set-buffer", text)
