@@ -57,6 +57,9 @@ MOVE_WAIT_S = 0.02
 """How long one half of a move waits for the other. Both halves of one are nearly always read at once; a pair that is
 not told as one is told as a name that went and one that came, which is as good a hint."""
 
+MOST_REFUSED = 10_000
+"""So many refused folders are listed by name; where there are as many, there may be more."""
+
 _GONE_MEANWHILE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _PROBE = CallbackId(0)
 
@@ -94,7 +97,7 @@ class Instance(InotifyFD):
         try:
             wd = self._add(path, mask, callback, id_)
         except OSError as error:
-            if error.errno not in _GONE_MEANWHILE:
+            if error.errno not in _GONE_MEANWHILE and len(self.refused) < MOST_REFUSED:
                 self.refused[name] = error.errno or 0
             raise
         self.refused.pop(name, None)

@@ -16,6 +16,8 @@ SHOWN_S = 15.0
 Found = dict[tuple[str, str], str]
 """What is wrong now: (what, where) → why."""
 
+REFUSALS = {errno.ENOSPC: "watch limit", errno.EACCES: "unreadable"}
+
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
@@ -55,13 +57,14 @@ def carried(before: dict[tuple[str, str], Trouble], found: Found, now: float) ->
     return after
 
 
-def refusal(code: int, count: int, path: str) -> tuple[str, str]:
+def refusal(code: int, count: int, path: str) -> str:
+    """What it means that the kernel refused to watch so many folders."""
     many = f"{count} folder{'s' if count > 1 else ''} at or below {path}"
     if code == errno.ENOSPC:
-        return "watch limit", (
+        return (
             f"{many} cannot be watched: the kernel's limit of watches is reached; they are polled until "
             "fs.inotify.max_user_watches is raised (sysctl)"
         )
     if code == errno.EACCES:
-        return "unreadable", f"{many} cannot be read: make them readable for you"
-    return "not watched", f"{many} cannot be watched: {os.strerror(code)}"
+        return f"{many} cannot be read: make them readable for you"
+    return f"{many} cannot be watched: {os.strerror(code)}"
