@@ -15,7 +15,7 @@ from keeper.cli import out
 from keeper.doors import resume as door
 from keeper.doors.before import agent_keeps
 from keeper.doors.shim import real_claude
-from keeper.errors import KeeperError, Usage
+from keeper.errors import KeeperError, NotKept, Usage
 from keeper.transcripts.restore import Restored
 from keeper.transcripts.vault import Vault
 
@@ -92,16 +92,18 @@ def _chosen(start: door.Start, vault: Vault, session: str | None, previous: bool
     if session is not None:
         return door.named(start, vault, session)
     if previous:
-        return door.newest(start, vault)[0]
+        if found := door.newest(start, vault)[0]:
+            return found
+        raise NotKept(f"no conversation of {start.cwd} is kept", "`keeper list` shows what is kept")
     if sys.stdin.isatty() and not as_json:
         return door.ask(start, own_list=False)
-    found, more = door.choices(start, vault)
+    listed, more = door.choices(start, vault)
     if as_json:
-        out.say_json({"chats": [asdict(one) for one in found], "more": more})
+        out.say_json({"chats": [asdict(one) for one in listed], "more": more})
         return ""
-    for line in door.listed(found, time.time()):
+    for line in door.listed(listed, time.time()):
         out.say(line)
-    out.warn("name one: there is no terminal to choose on" if found else f"no conversation of {start.cwd} is kept")
+    out.warn("name one: there is no terminal to choose on" if listed else f"no conversation of {start.cwd} is kept")
     return ""
 
 

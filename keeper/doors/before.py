@@ -13,9 +13,11 @@ from keeper.doors import flags
 
 DONE, CHOOSE, FAILED = 0, 10, 11
 """Start Claude; ask the person first; start Claude, what failed has been said."""
-AGENT_S = 8.0
+AGENT_S = 4.0
 """So long the agent may take for a restore; the shim waits for 10 s in all."""
 AGENT_STATUS_S = 0.5
+LOCK_S = 5.0
+"""So long a chat that another process holds is waited for: the shim's own limit would not say what it was."""
 
 
 def main(words: list[str]) -> int:
@@ -44,9 +46,11 @@ def before(real: str, words: list[str]) -> int:
     agent = not session and agent_keeps(vault)
     if agent and asked.kind in (flags.PLAIN, flags.ONE):
         return DONE
+    from dataclasses import replace
+
     from keeper.doors import resume
 
-    start = resume.Start(values, profile, os.getcwd(), real)
+    start = resume.Start(replace(values, lock_wait_s=LOCK_S), profile, os.getcwd(), real)
     lines, choose = resume.before(start, asked, agent)
     for line in lines:
         say(line)

@@ -72,7 +72,7 @@ _keeper_before() {
   trap '_keeper_stopped=yes; kill "$_keeper_pid" 2>/dev/null' INT
   "$@" >&2 2>/dev/null </dev/null &
   _keeper_pid=$!
-  wait "$_keeper_pid"
+  wait "$_keeper_pid" 2>/dev/null # dash and bash tell there of a child that was killed
   _keeper_code=$?
   if [ -n "$_keeper_stopped" ]; then
     wait "$_keeper_pid" 2>/dev/null

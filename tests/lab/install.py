@@ -1,6 +1,6 @@
 """Installs published versions of the Claude Code CLI for the tests.
 
-Promises: `python -m tests.lab.install [VERSION …]` (no version: the pinned ones) leaves each at
+Promises: `python -m tests.lab.install [VERSION …]` (no version: those that tests use) leaves each at
 `${XDG_CACHE_HOME:-~/.cache}/keeper-lab/<version>/node_modules/.bin/claude`, runs it once, prints one line a
 version, and does nothing for one that is there already. Two installers at once do not meet half a folder.
 
@@ -25,6 +25,9 @@ NODE_20_PICK = "2.1.197"
 """What npm picks under node 20, so what many users have; of the older generation on disk."""
 
 PINNED = (NEWEST, NODE_20_PICK)
+
+SWEEPS_AT_ONCE = "2.0.76"
+"""A JavaScript bundle of the generation that sweeps the moment it starts: what a test has to ask of such a one."""
 
 PACKAGE = "@anthropic-ai/claude-code"
 VERSION = re.compile(r"\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?")
@@ -123,7 +126,7 @@ def _run(folder: Path, *command: str) -> None:
 
 def main(versions: Sequence[str]) -> int:
     failed = 0
-    for version in versions or PINNED:
+    for version in versions or (*PINNED, SWEEPS_AT_ONCE):
         try:
             print(f"{version}  {install(version)}", flush=True)
         except CannotInstall as why:

@@ -141,3 +141,24 @@ def test_a_cold_resume_and_a_cold_fork_are_kept_in_the_profile_that_the_shim_han
     assert fork.history.words == ("first", "second", "fork")
     assert run_keeper("keep").code == 0  # learnt of the profile from what is kept of it
     assert (vault_home / "chats" / OTHER / f"{OTHER}.jsonl").exists()
+
+
+@pytest.mark.parametrize("version", [install.SWEEPS_AT_ONCE])
+@pytest.mark.accepts("FIT-7", "FIT-1", "FAULT-7")
+def test_a_cli_that_sweeps_the_moment_it_starts_takes_nothing_that_was_not_kept_before(
+    cli: Cli, shimmed: ThroughShim, run_keeper: Keeper, vault_home: Path
+) -> None:
+    """No agent, and nothing kept: both conversations are past retention when the one is resumed."""
+    cli.say("WORD=first @@say one", "--session-id", SESSION)
+    elsewhere = cli.at(cli.home / "elsewhere")
+    elsewhere.say("WORD=other @@say one", "--session-id", OTHER)
+    whole = elsewhere.transcript(OTHER).read_bytes()
+    age(*footprint.everything(cli))
+    assert not vault_home.exists()
+
+    resumed = shimmed.resume(SESSION, prompt="WORD=second @@recall")
+    assert resumed.history.words == ("first", "second")
+    assert not elsewhere.transcript(OTHER).exists(), "this CLI did not sweep"
+    assert run_keeper("restore", OTHER).code == 0
+    assert elsewhere.transcript(OTHER).read_bytes() == whole
+    assert elsewhere.resume(OTHER).history.words == ("other",)
