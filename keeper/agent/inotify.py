@@ -91,17 +91,14 @@ class Instance(InotifyFD):
 
     def add_callback(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
         """As watchdog's own, and notes what the kernel refused; raises OSError for EACCES too."""
-        name = os.fsdecode(path)
         if isinstance(callback, InotifyWatchGroup):
             self._groups[id(callback)] = callback
         try:
-            wd = self._add(path, mask, callback, id_)
+            return self._add(path, mask, callback, id_)
         except OSError as error:
             if error.errno not in _GONE_MEANWHILE and len(self.refused) < MOST_REFUSED:
-                self.refused[name] = error.errno or 0
+                self.refused[os.fsdecode(path)] = error.errno or 0
             raise
-        self.refused.pop(name, None)
-        return wd
 
     def _add(self, path: bytes, mask: Mask, callback: WatchCallback, id_: CallbackId) -> WatchDescriptor:
         wd = super().add_callback(path, mask, callback, id_)

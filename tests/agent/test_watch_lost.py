@@ -92,13 +92,22 @@ def test_an_overflow_is_told_and_cured_by_watching_all_anew(short_queue: Heard, 
 def test_an_overflow_does_not_bring_the_next_one(short_queue: Heard, profile: Path) -> None:
     """watchdog's own cure takes all watches away one by one, with an event for each: over more folders than the queue
     holds it overflows again, and again."""
-    overflow(short_queue, profile)
-    instance = short_queue.watch._ears.instance  # type: ignore[union-attr]
-    short_queue.settle()
+    heard = short_queue
+    overflow(heard, profile)
+    instance = heard.watch._ears.instance  # type: ignore[union-attr]
+    folder = profile / "projects" / "-srv-11"
+    names = iter(range(100, 10_000))
+
+    def is_heard() -> bool:
+        session = session_id(next(names))
+        (folder / session).touch()
+        return heard.told(session, "made")
+
+    eventually("what is left of the overflow to be read", is_heard)
     instance.overflowed = False
-    for number in range(11, 31):
-        (profile / "projects" / f"-srv-{number}" / f"{ONE}.jsonl").touch()
-    short_queue.settle()
+    for number in range(1, 31):
+        (folder / session_id(number)).touch()
+        heard.wait_for(session_id(number), "made")
     assert not instance.overflowed
 
 
@@ -356,6 +365,19 @@ def test_the_reading_thread_outlives_what_watchdog_raises_over_a_folder_moved_ou
         heard.tick()
         assert "KeyError" in heard.lasting()["watch ended"]
         is_whole_again(heard, profile)
+
+
+def test_a_watch_over_folders_moved_out_and_made_anew_ends_with_nothing_left(profile: Path, tmp_path: Path) -> None:
+    """Both stand in watchdog's books under one name, and taking them out raises once for each."""
+    folders = [profile / "projects" / f"-srv-{number}" for number in range(6)]
+    for folder in folders:
+        folder.mkdir()
+    with watching(profile) as heard:
+        for folder in folders:
+            folder.rename(tmp_path / folder.name)
+            heard.settle()
+            folder.mkdir()
+            heard.settle()
 
 
 @pytest.mark.accepts("AGENT-2", "AGENT-1")
