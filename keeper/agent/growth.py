@@ -14,6 +14,7 @@ QUIET_S = 3600.0
 """A chat that nobody wrote to for so long is left to the hints and to the reconcile."""
 
 Seen = tuple[int, int]
+UNKNOWN = (-1, 0)
 
 
 class Growth:
@@ -23,18 +24,27 @@ class Growth:
         self._chats: dict[tuple[str, str], tuple[str, Seen]] = {}
         self._lock = threading.Lock()
 
-    def note(self, profile: str, session: str, path: str) -> None:
-        """This chat was kept as it stands now."""
+    def look(self, profile: str, session: str) -> Seen:
+        """How a chat stands before it is kept; UNKNOWN where it was never noted, or is gone."""
         with self._lock:
-            self._chats[(profile, session)] = path, self._seen(path)
+            path, _ = self._chats.get((profile, session), ("", UNKNOWN))
+        try:
+            return self._seen(path) if path else UNKNOWN
+        except FileNotFoundError:
+            return UNKNOWN
+
+    def note(self, profile: str, session: str, path: str, seen: Seen) -> None:
+        """This chat was kept as it was seen before that; of an UNKNOWN one the next look says that it has grown."""
+        with self._lock:
+            self._chats[(profile, session)] = path, seen
 
     def meet(self, profile: str, session: str, path: str, mtime_s: float, now: float) -> None:
         """This chat stands there; whether it lives its time tells."""
-        if now - mtime_s < QUIET_S:
+        if now - mtime_s < QUIET_S and os.path.exists(path):
             with self._lock:
                 known = (profile, session) in self._chats
             if not known:
-                self.note(profile, session, path)
+                self.note(profile, session, path, self._seen(path))
 
     def grown(self, now: float) -> list[tuple[str, str]]:
         """The chats that are not as they were; those that are quiet or gone are no longer looked at."""

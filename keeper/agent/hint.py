@@ -114,8 +114,8 @@ class Listener(FileSystemEventHandler):
         if session is None:
             return
         below = path[len(str(self._profile)) + 1 :].split("/")
-        if len(below) == 2 and below[0] == "projects" and (kind == "made" if is_folder else not self._may_link(path)):
-            return  # what a new project folder holds has events of its own; a file beside the folders is nobody's
+        if len(below) == 2 and below[0] == "projects" and not is_folder and not self._may_link(path):
+            return  # a file beside the project folders is nobody's
         yield Hint(self._profile, session or None, kind, path)
 
     def _may_link(self, path: str) -> bool:

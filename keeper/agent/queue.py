@@ -40,6 +40,8 @@ class Queue:
         """Look at it in so many seconds, or sooner if that is noted already."""
         due = self.clock() + after_s
         with self._changed:
+            if self._closed:
+                return  # what is hinted at now is found at the next start
             if task.key in self._busy:
                 self._again[task.key] = task
                 return
@@ -72,13 +74,15 @@ class Queue:
         if again is not None:
             self.add(again)
 
-    def hurry(self) -> None:
-        """All that waits is due now, and nobody waits any longer: the end is near."""
+    def close(self) -> list[Task]:
+        """All that waits, due or not; nothing comes out any more, and nobody waits for it."""
         with self._changed:
-            now = self.clock()
-            self._due = {key: (min(due, now), task) for key, (due, task) in self._due.items()}
+            waiting = [task for _, task in self._due.values()] + list(self._again.values())
+            self._due.clear()
+            self._again.clear()
             self._closed = True
             self._changed.notify_all()
+        return waiting
 
     def __len__(self) -> int:
         with self._changed:

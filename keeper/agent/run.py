@@ -21,7 +21,7 @@ from typing import Any
 from keeper import disk
 from keeper.agent import state
 from keeper.agent.condition import Condition
-from keeper.agent.growth import Growth
+from keeper.agent.growth import Growth, Seen
 from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job, Jobs
 from keeper.agent.journal import Journal, open_log
@@ -33,6 +33,7 @@ from keeper.agent.work import Pass, Stopped, Work
 from keeper.errors import KeeperError, Locked
 from keeper.files import told as failure_told
 from keeper.settings import Settings
+from keeper.transcripts.ledger import Kept
 from keeper.transcripts.vault import Vault
 
 WORKERS = 3
@@ -178,15 +179,23 @@ class Agent:
                 self.server = Server(self.settings.vault, self.answer)
                 self.condition.safely("doors", self.server.start)
             self._see()
-            if all(now - then < WATCHDOG_S / 2 for then in self.ticks.values()):
+            if self.alive(now):
                 self.notify.tell("WATCHDOG=1")
+
+    def alive(self, now: float) -> bool:
+        """Whether every worker has moved of late; one that keeps a very large file may take its time."""
+        return all(now - then < WATCHDOG_S / 2 for then in list(self.ticks.values()))
 
     def _stop(self) -> None:
         """What is queued is linked, what is in hand is finished; what remains is found at the next start."""
         self.ending.set()
         self.notify.tell("STOPPING=1")
-        self.queue.hurry()
         end = self.clock() + STOP_S
+        waiting: dict[str, set[str]] = {}
+        for task in self.queue.close():
+            waiting.setdefault(task.profile, set()).add(task.session)
+        if waiting:
+            self.condition.safely("the end", partial(self.work.link, waiting))
         while len(self.queue) and self.clock() < end:
             time.sleep(0.005)
         self.jobs.stop()
@@ -241,7 +250,8 @@ class Agent:
             self.queue.done(task)
 
     def _keep(self, task: Task) -> None:
-        what = f"keep {task.session}"
+        what = f"keep: {task.session}"
+        before = self.growth.look(*task.key)
         try:
             answer = self.work.keep(task.profile, task.session)
         except Locked as error:
@@ -256,11 +266,13 @@ class Agent:
         if waits and task.tries < len(AGAIN_S):
             self.queue.add(Task(task.profile, task.session, task.tries + 1), AGAIN_S[task.tries])
         elif answer is not None and answer.project:
-            live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
-            with suppress(FileNotFoundError):
-                self.growth.note(answer.profile, answer.session, live)
+            self._lives(answer, before)
             for warning in answer.warnings if answer.action != "none" else ():
                 self.condition.event("keep", f"{answer.session}: {warning}")
+
+    def _lives(self, answer: Kept, before: Seen) -> None:
+        live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
+        self.growth.note(answer.profile, answer.session, live, before)
 
     def _glance(self) -> list[Task]:
         """A quick look over everything: what needs a keep; what lives is noted."""
@@ -299,7 +311,7 @@ class Agent:
 
     def _passed(self, done: Pass) -> None:
         """What a pass found is told: failures are troubles until the next pass is through without them."""
-        self.condition.only("pass", {session or "profile": why for session, why in done.failures})
+        self.condition.only("keep", {session or "profile": why for session, why in done.failures})
         self.condition.only("seal", {"room": done.unsealed} if done.unsealed else {})
         if done.changed:
             self.condition.tell(
@@ -359,13 +371,12 @@ class Agent:
             self.work.let_go()
 
     def _answer_keep(self, profile: str, session: str) -> dict[str, Any]:
+        before = self.growth.look(profile, session)
         answer = self.work.keep(profile, session)
         if answer is None:
             self.queue.add(Task(profile, session), AGAIN_S[0])
             return {"ok": True, "sealed": False, "chat": None, "action": "none"}
         if answer.error:
             return {"ok": False, "error": answer.error, "cure": answer.cure}
-        live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
-        with suppress(FileNotFoundError):
-            self.growth.note(answer.profile, answer.session, live)
+        self._lives(answer, before)
         return {"ok": True, "sealed": True, "chat": answer.chat, "action": answer.action}

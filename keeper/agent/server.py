@@ -31,22 +31,23 @@ class Server:
         self.vault = vault
         self.answer = answer
         self.free = threading.Semaphore(AT_ONCE)
-        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket: socket.socket | None = None
         self.ended = threading.Event()
         self.place = (0, 0)
 
     def start(self) -> None:
         """Take the name, and listen. The lock of the agent is held: a name that stands there is a dead one's."""
         disk.drop(self.vault / wire.NAME)
+        self.socket = listener = socket.socket(socket.AF_UNIX)
         folder = os.open(self.vault, os.O_PATH | os.O_DIRECTORY)
         try:
-            self.socket.bind(wire.address(folder))
+            listener.bind(wire.address(folder))
         finally:
             os.close(folder)
         seen = os.lstat(self.vault / wire.NAME)
         self.place = seen.st_dev, seen.st_ino
-        self.socket.listen(AT_ONCE)
-        threading.Thread(target=self._listen, name="doors", daemon=True).start()
+        listener.listen(AT_ONCE)
+        threading.Thread(target=self._listen, args=(listener,), name="doors", daemon=True).start()
 
     def reachable(self) -> bool:
         """Whether the name still leads here."""
@@ -59,16 +60,17 @@ class Server:
     def stop(self) -> None:
         """No more doors."""
         self.ended.set()
-        with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
+        if self.socket is not None:
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+            self.socket.close()
         if self.reachable():
             disk.drop(self.vault / wire.NAME)
 
-    def _listen(self) -> None:
+    def _listen(self, listener: socket.socket) -> None:
         while not self.ended.is_set():
             try:
-                line, _ = self.socket.accept()
+                line, _ = listener.accept()
             except OSError:
                 if self.ended.is_set():
                     return

@@ -84,6 +84,15 @@ class Work:
             self._notes(vault)
         return answer
 
+    def link(self, sessions: dict[str, set[str]]) -> None:
+        """Link these sessions, by profile, durable when this returns; they are sealed at the next start."""
+        vault = self.vault()
+        keeper = Keeper(vault, time.time())
+        for profile, wanted in sessions.items():
+            keeper.profile(effective(profile), only=wanted)
+        keeper.finish()
+        self._notes(vault)
+
     def glances(self) -> dict[Path, Glance]:
         """A quick look over every profile."""
         vault = self.vault()

@@ -8,7 +8,7 @@ refuses noise, and sessions under a tombstone.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from keeper.transcripts.sealer import Behind, seal_behind
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
+Count = Callable[[int, int], None]
 MANY_SYNCS = 16
 """In a pass over a profile, more files than this are made durable by one barrier for the volume; one session's are
 made so each by itself, since the barrier waits for everybody's."""
@@ -48,8 +49,7 @@ class Options:
 
 
 class Keeper:
-    """One run of keeps over a vault, or of a `single` session, which looks for no other chat's folder. `now` is unix
-    seconds; rows and barriers are written at `finish`."""
+    """One run of keeps; of a `single` session it looks for no other chat's folder. `now` is unix seconds."""
 
     def __init__(self, vault: Vault, now: float, options: Options | None = None, single: bool = False) -> None:
         self.vault = vault
@@ -68,8 +68,8 @@ class Keeper:
 
     # ------------------------------------------------------------------ many, one
 
-    def profile(self, profile: Path, progress: Callable[[int, int], None] | None = None) -> list[Kept]:
-        """Keep every session of a profile; a parent before its forks."""
+    def profile(self, profile: Path, progress: Count | None = None, only: Container[str] | None = None) -> list[Kept]:
+        """Keep every session of a profile (or these `only`); a parent before its forks."""
         survey = claude.survey(profile)
         owners = owned_agents(survey.agents)
         new, old = [], []
@@ -90,12 +90,13 @@ class Keeper:
         old += [(Footprint(session), None) for session in self._unfinished(str(profile), survey.footprints)]
         new.sort(key=lambda item: item[1].born if item[1] else 0.0)
         answers = [self._unread(profile, error) for error in survey.failures]
-        for count, (footprint, head) in enumerate([*old, *new]):
+        wanted = [one for one in [*old, *new] if only is None or one[0].session in only]
+        for count, (footprint, head) in enumerate(wanted):
             answer = self._safely(profile, footprint, head)
             if answer is not None:
                 answers.append(answer)
             if progress is not None:
-                progress(count + 1, len(old) + len(new))
+                progress(count + 1, len(wanted))
         return answers
 
     def session(self, profile: Path, session: str) -> Kept | None:
@@ -323,7 +324,7 @@ class Keeper:
 
     # ------------------------------------------------------------------ durable, then told
 
-    def seal(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def seal(self, progress: Count | None = None) -> None:
         """Seal what the pass has kept; after `finish`, since a seal takes longer than a link."""
         behind, self.behind = self.behind, {}
         seal_behind(self.vault, behind, self.now, progress)

@@ -56,7 +56,11 @@ class Heard:
                 )
                 (folder / mark).unlink()
         eventually("the marks to be gone", lambda: self.told(mark, "gone"))
-        self.hints = [hint for hint in self.hints if not (hint.session or "").startswith("00000000-0000-4000-8000")]
+        self.hints = [
+            hint
+            for hint in self.hints
+            if not (hint.session or "").startswith("00000000-0000-4000-8000") and not hint.path.endswith("/-settle")
+        ]
 
     def lasting(self) -> dict[str, str]:
         """The troubles that last, by what they are."""
