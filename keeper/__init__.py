@@ -6,8 +6,7 @@ only when first asked for, so that `import keeper` costs nothing.
 Everything else is behind the `keeper` command or in the modules that the README's table names.
 """
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # what type checkers know by that name, without loading `typing`: the fast doors pay for it
 if TYPE_CHECKING:
     from keeper.doors.python import keep, restore
 

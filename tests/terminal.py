@@ -46,6 +46,14 @@ class Terminal:
             assert time.monotonic() < end, f"waited for {pattern!r}, saw {self.seen!r}"
             assert self._read(0.2) or re.search(pattern, self.seen), f"ended before {pattern!r}, showing {self.seen!r}"
 
+    def interrupt(self) -> int:
+        """Ctrl-C, and again where it came in the moment before the program waited for a line; its exit code."""
+        for _ in range(20):
+            self.type("\x03")
+            with contextlib.suppress(AssertionError):
+                return self.ended(2.0)
+        raise AssertionError(f"still there, showing {self.seen!r}")
+
     def ended(self, timeout_s: float = 20.0) -> int:
         """Its exit code, once it has ended."""
         end = time.monotonic() + timeout_s

@@ -57,7 +57,7 @@ def resume(
     if prompts:
         return _prompts(start, session, as_json)
     with Vault.open(values) as vault:
-        agent = agent_keeps(str(values.vault))
+        agent = agent_keeps(str(values.vault), str(own))
         if not agent and (start.sweeps_at_once() or not session or not claude.is_session(session)):
             for line in door.keep_all(start, vault):
                 out.warn(line)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
+from keeper import homes
 from keeper.doors import flags
 
 DONE, CHOOSE, FAILED = 0, 10, 11
@@ -34,37 +35,48 @@ def main(words: list[str]) -> int:
 
 def before(real: str, words: list[str]) -> int:
     """Keep what is there, put back what these arguments resume."""
-    from keeper import settings
-
     asked = flags.read(words)
-    values = settings.load(os.environ)
-    profile = values.named_profile or values.default_profile
+    vault, profile = _places()
     session = asked.session()
-    vault = str(values.vault)
-    if session and _agent_restores(vault, session, str(profile), words):
+    if session and _agent_restores(vault, session, profile, words):
         return DONE
-    agent = not session and agent_keeps(vault)
+    agent = not session and agent_keeps(vault, profile)
     if agent and asked.kind in (flags.PLAIN, flags.ONE):
         return DONE
     from dataclasses import replace
+    from pathlib import Path
 
+    from keeper import settings
     from keeper.doors import resume
 
-    start = resume.Start(replace(values, lock_wait_s=LOCK_S), profile, os.getcwd(), real)
+    values = replace(settings.load(os.environ), lock_wait_s=LOCK_S)
+    start = resume.Start(values, Path(profile), os.getcwd(), real)
     lines, choose = resume.before(start, asked, agent)
     for line in lines:
         say(line)
     return CHOOSE if choose else DONE
 
 
+def _places() -> tuple[str, str]:
+    """The vault, and the profile that Claude is about to use, as the settings have them."""
+    vault = homes.named_vault(os.environ)
+    if vault is None and os.path.lexists(homes.config(os.environ)):
+        from keeper import settings
+
+        vault = str(settings.load(os.environ).vault)
+    home = homes.user(os.environ)
+    profile = homes.absolute(os.environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude", home)
+    return vault or homes.default_vault(os.environ), os.path.realpath(profile)
+
+
 def choose(words: list[str]) -> int:
     """Ask which conversation of this directory is meant; nothing is printed where Claude's own list is wanted."""
+    from pathlib import Path
+
     from keeper import settings
     from keeper.doors import resume
 
-    values = settings.load(os.environ)
-    profile = values.named_profile or values.default_profile
-    session = resume.ask(resume.Start(values, profile, os.getcwd(), ""), own_list=True)
+    session = resume.ask(resume.Start(settings.load(os.environ), Path(_places()[1]), os.getcwd(), ""), own_list=True)
     if session:
         print(flags.read(words).at, session, flush=True)
     return DONE
@@ -78,12 +90,15 @@ def _agent_restores(vault: str, session: str, profile: str, words: list[str]) ->
     return answer is not None and answer.get("ok") is True
 
 
-def agent_keeps(vault: str) -> bool:
-    """Whether an agent runs that has lost sight of nothing."""
+def agent_keeps(vault: str, profile: str) -> bool:
+    """Whether an agent runs that is through with its first look, has lost sight of nothing, and knows the profile."""
     from keeper import wire
 
     answer = wire.ask(vault, {"do": "status"}, AGENT_STATUS_S)
-    return answer is not None and answer.get("running") is True and not answer.get("degraded")
+    if answer is None or answer.get("running") is not True or not answer.get("ready") or answer.get("degraded"):
+        return False
+    profiles = answer.get("profiles")
+    return not isinstance(profiles, list) or profile in profiles
 
 
 def told(error: Exception) -> str:

@@ -420,7 +420,7 @@ def agent(vault: Path, answers: dict[str, dict[str, object]]) -> Iterator[list[d
         thread.join()
 
 
-RUNS: dict[str, object] = {"running": True, "pid": 1, "degraded": None}
+RUNS: dict[str, object] = {"running": True, "pid": 1, "ready": 1.0, "degraded": None}
 
 
 def test_where_an_agent_runs_it_restores_and_the_core_is_not_loaded(
@@ -435,6 +435,18 @@ def test_where_an_agent_runs_it_restores_and_the_core_is_not_loaded(
         asked.clear()
         assert stage.claude("hello").code == CODE
         assert [one["do"] for one in asked] == ["status"]
+        program = (
+            "import sys; from keeper.doors.before import main; code = main(sys.argv[1:])\n"
+            "print(code, *sorted(sys.modules))"
+        )
+        words = [sys.executable, "-P", "-c", program, "before", stage.real, "-r", ONE]
+        ran = subprocess.run(words, env=stage.env, cwd=stage.work, capture_output=True, text=True, check=True)
+        code, *loaded = ran.stdout.split()
+    assert code == "0"
+    assert {name for name in loaded if name.startswith("keeper")} == {
+        "keeper", "keeper.doors", "keeper.doors.before", "keeper.doors.flags", "keeper.homes", "keeper.wire",
+    }  # fmt: skip
+    assert not {"dataclasses", "pathlib", "typing"} & set(loaded)
 
 
 @pytest.mark.accepts("RESTORE-7")
@@ -446,16 +458,26 @@ def test_where_the_agent_cannot_the_shim_does_it_by_itself(
         assert stage.live() == [ONE]
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"degraded": [{"what": "watch", "why": "limit"}]},
+        {"ready": None},
+        {"profiles": ["/another"]},
+        {"running": False},
+    ],
+    ids=lambda state: next(iter(state)),
+)
 @pytest.mark.accepts("FIT-7")
-def test_an_agent_that_has_lost_sight_of_something_is_not_relied_on(
-    run_keeper: Keeper, cli_env: dict[str, str], home: Path, profile: Path, vault_home: Path, tmp_path: Path
-) -> None:
+def test_an_agent_that_may_not_have_kept_all_is_not_relied_on(
+    run_keeper: Keeper, cli_env: dict[str, str], home: Path, profile: Path, vault_home: Path, tmp_path: Path,
+    state: dict[str, object],
+) -> None:  # fmt: skip
     stage = build(run_keeper, cli_env, home, tmp_path, "2.1.40", AT_ONCE.format(projects=profile / "projects" / "*"))
     chat.write_whole(profile, ONE, cwd=str(stage.work))
     assert run_keeper("keep").code == 0
     chat.write_whole(profile, TWO, cwd=str(stage.work))
-    degraded = {**RUNS, "degraded": [{"what": "watch", "why": "limit", "since": 0}]}
-    with agent(vault_home, {"status": degraded}):
+    with agent(vault_home, {"status": {**RUNS, **state}}):
         assert stage.claude("hello").code == CODE
     assert chat.kept_path(vault_home, TWO).exists()
 
