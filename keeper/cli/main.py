@@ -32,6 +32,8 @@ COMMANDS = {
     "reindex": "vault",
     "service": "run",
     "hook": "hook",
+    "setup": "setup",
+    "hooks": "hooks",
 }
 """Command → the module of `keeper.cli` that holds it; loaded when it is asked for, since a person waits."""
 

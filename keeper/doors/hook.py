@@ -71,7 +71,8 @@ def _rotate(
 
 def _keep(event: str, session: str, transcript: str, profile: str, environ: Mapping[str, str]) -> str:
     """Keep the session; the chat that it is kept in, "" where there is nothing of it yet."""
-    answer = _by_the_agent(event, session, transcript, profile, environ) or _here(event, session, profile, environ)
+    answer = _by_the_agent(event, session, transcript, profile, environ) if profile else None
+    answer = answer or _here(event, session, profile, environ)
     if not answer.get("ok"):
         from keeper.errors import KeeperError
 

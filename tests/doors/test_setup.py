@@ -1,0 +1,173 @@
+"""`keeper setup`: shown first, done once, and taken back to the byte."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keeper.cli import setup
+from keeper.doors.hook import EVENTS
+from tests.build import CWD, jsonl, session_id, talk, write_live
+from tests.conftest import Ran
+from tests.doors.test_hook import Keeper
+from tests.doors.test_hooks import FULL
+from tests.seam import state_of
+
+S = session_id(1)
+NO_SYSTEMD = {"PATH": "/nonexistent"}
+
+
+@pytest.fixture
+def settings_file(profile: Path) -> Path:
+    place = profile / "settings.json"
+    place.write_bytes(FULL.encode())
+    return place
+
+
+def run(run_keeper: Keeper, *words: str) -> Ran:
+    """Without a systemd, whose user session is not the test's."""
+    ran: Ran = run_keeper(*words, env=NO_SYSTEMD)
+    return ran
+
+
+def test_what_setup_has_put_in_place_undo_takes_away_to_the_byte(
+    run_keeper: Keeper, settings_file: Path, home: Path
+) -> None:
+    before = settings_file.read_bytes()
+    there = {str(place) for place in home.rglob("*")}
+    done = run(run_keeper, "setup")
+    assert done.code == 0, done.err
+    assert [line.partition(":")[0] for line in done.text.splitlines()][:2] == ["hooks", "shim"]
+    assert all(event in json.loads(settings_file.read_bytes().decode("utf-8-sig"))["hooks"] for event in EVENTS)
+    undone = run(run_keeper, "setup", "--undo")
+    assert undone.code == 0, undone.err
+    assert [line.partition(":")[0] for line in undone.text.splitlines()][:2] == ["shim", "hooks"]
+    assert settings_file.read_bytes() == before
+    left = {str(place) for place in home.rglob("*") if place.is_file()} - there
+    assert left == set()
+
+
+def test_a_second_setup_and_a_second_undo_have_nothing_to_do(run_keeper: Keeper, settings_file: Path) -> None:
+    for words in (("setup",), ("setup", "--undo")):
+        assert run(run_keeper, *words).code == 0
+        seen = settings_file.stat().st_ino, settings_file.read_bytes()
+        again = run(run_keeper, *words)
+        assert again.text.splitlines()[0] == "nothing to do: it is so already"
+        assert (settings_file.stat().st_ino, settings_file.read_bytes()) == seen
+        assert run(run_keeper, *words, "--json").json["steps"] == []
+
+
+@pytest.mark.parametrize("words", [("setup",), ("setup", "--undo"), ("hooks", "install"), ("hooks", "remove")])
+def test_a_dry_run_shows_the_same_and_does_nothing(
+    words: tuple[str, ...], run_keeper: Keeper, settings_file: Path, home: Path
+) -> None:
+    if words[-1] in ("--undo", "remove"):
+        run(run_keeper, "setup")
+    before = state_of(home)
+    shown = run(run_keeper, *words, "--dry-run")
+    told = run(run_keeper, *words, "--dry-run", "--json").json["steps"]
+    assert state_of(home) == before
+    assert (shown.code, bool(told), {one["done"] for one in told}) == (0, True, {False})
+    done = run(run_keeper, *words, "--json").json["steps"]
+    assert [one["what"] for one in done] == [one["what"] for one in told]
+    assert {one["done"] for one in done} == {True}
+
+
+def test_what_it_will_do_is_shown_before_it_is_done(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from keeper.cli import parts
+
+    said: list[str] = []
+    part = parts.Part(
+        "x", lambda _: [parts.Step("do x", lambda: said.append(capsys.readouterr().out) or ())], lambda _: []
+    )
+    assert parts.carry_out([part], False, False, False, False) == 0
+    assert said == ["x: do x\n"]
+
+
+def test_every_profile_that_is_known_is_hooked(run_keeper: Keeper, profile: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    write_live(other, CWD, S, jsonl(*talk("ab")))
+    assert run_keeper("keep", S, "--profile", other).code == 0
+    assert run(run_keeper, "hooks", "install").code == 0
+    told = run(run_keeper, "hooks", "status", "--json").json
+    assert {(one["profile"], tuple(one["events"])) for one in told["profiles"]} == {
+        (str(profile), EVENTS), (str(other), EVENTS),
+    }  # fmt: skip
+    assert run(run_keeper, "setup", "--undo").code == 0
+    assert not (other / "settings.json").exists()
+    assert not (profile / "settings.json").exists()
+
+
+def test_a_profile_whose_settings_do_not_read_is_told_and_stops_no_other(
+    run_keeper: Keeper, profile: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    write_live(other, CWD, S, jsonl(*talk("ab")))
+    (other / "settings.json").write_text("{ not json")
+    run_keeper("keep", S, "--profile", other)
+    ran = run(run_keeper, "hooks", "install")
+    assert ran.code == 3
+    assert str(other / "settings.json") in ran.err
+    assert "cure: mend it" in ran.err
+    assert (other / "settings.json").read_text() == "{ not json"
+    assert (profile / "settings.json").exists()
+    status = run(run_keeper, "hooks", "status")
+    assert (status.code, "is no JSON" in status.text, "installed" in status.text) == (0, True, True)
+
+
+def test_one_profile_with_bad_settings_alone_ends_with_the_code_of_a_refusal(
+    run_keeper: Keeper, settings_file: Path
+) -> None:
+    settings_file.write_text("[]")
+    assert run(run_keeper, "hooks", "install").code == 8
+    assert settings_file.read_text() == "[]"
+
+
+def test_before_claude_has_run_the_settings_are_made_for_the_hooks(run_keeper: Keeper, profile: Path) -> None:
+    (profile / "projects").rmdir()
+    profile.rmdir()
+    assert run(run_keeper, "hooks", "install").code == 0
+    assert json.loads((profile / "settings.json").read_text())["hooks"].keys() == set(EVENTS)
+
+
+def test_a_person_is_told_that_all_hooks_are_off(run_keeper: Keeper, settings_file: Path) -> None:
+    settings_file.write_text('{"disableAllHooks": true}')
+    assert "Claude Code calls none" in run(run_keeper, "setup").text
+    assert "Claude Code calls none" in run(run_keeper, "hooks", "status").text
+
+
+def test_without_systemd_a_person_is_told_what_to_do(run_keeper: Keeper, profile: Path) -> None:
+    assert "no systemd here" in run(run_keeper, "setup", "--dry-run").text
+
+
+def test_the_parts_are_those_that_stand_alone_too(run_keeper: Keeper) -> None:
+    assert [part.name for part in setup.PARTS] == ["hooks", "shim", "service"]
+    for part in setup.PARTS:
+        ran = run(run_keeper, part.name, "status", "--json")
+        assert ran.code == 0, ran.err
+
+
+def test_the_program_is_called_by_the_name_that_outlives_an_update(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from keeper.cli import hooks
+
+    real = tmp_path / "venv" / "keeper"
+    real.parent.mkdir()
+    real.write_text("#!/bin/sh\n")
+    real.chmod(0o755)
+    (tmp_path / "keeper").symlink_to(real)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "keeper")])
+    assert hooks.program() == str(tmp_path / "keeper")
+    monkeypatch.setattr(sys, "argv", ["/x/keeper/__main__.py"])
+    assert os.path.basename(hooks.program()) == "keeper"
+
+
+def test_the_plugin_is_named(run_keeper: Keeper) -> None:
+    told: Any = run(run_keeper, "hooks", "status", "--json").json
+    assert (Path(told["plugin"]) / ".claude-plugin" / "plugin.json").is_file()
