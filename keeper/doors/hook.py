@@ -25,9 +25,11 @@ WAIT_S = 60
 """So long may a call take, by Claude's settings: without a word of ours some versions give SessionEnd 1.5 s."""
 ROTATIONS = "rotations"
 """The folder of what is noted of a clear, in the state's."""
-AGENT_S = 20.0
-LOCK_S = 20.0
-"""Together below WAIT_S: what cannot be had in that time is told in the log, and kept at the next event."""
+WAITS_S = 15.0
+IN_FRONT_S = 3.0
+"""How long the agent is waited for, and then, without its answer, the chat's lock: long where a turn has ended, short
+where a person waits to begin one. Both together below WAIT_S: what cannot be had in that time is told in the log, and
+kept at the next event."""
 
 
 def handle(data: bytes, environ: Mapping[str, str]) -> dict[str, object]:
@@ -123,7 +125,11 @@ def _by_the_agent(
     request: dict[str, object] = {
         "do": "keep", "session": session, "profile": profile, "transcript": transcript, "event": event,
     }  # fmt: skip
-    return wire.ask(vault or homes.default_vault(environ), request, AGENT_S)
+    return wire.ask(vault or homes.default_vault(environ), request, _patience_s(event))
+
+
+def _patience_s(event: str) -> float:
+    return IN_FRONT_S if event in BEFORE_A_FILE else WAITS_S
 
 
 def _here(event: str, session: str, profile: str, environ: Mapping[str, str]) -> dict[str, object]:
@@ -137,7 +143,7 @@ def _here(event: str, session: str, profile: str, environ: Mapping[str, str]) ->
     from keeper.transcripts.keep import Options, keep_session
     from keeper.transcripts.vault import Vault
 
-    values = replace(settings.load(environ), lock_wait_s=LOCK_S)
+    values = replace(settings.load(environ), lock_wait_s=_patience_s(event))
     with Vault.open(values) as vault:
         try:
             answers = keep_session(vault, session, time.time(), Options(), Path(profile) if profile else None)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from keeper import claude, disk, files, settings
-from keeper.doors.hook import LOCK_S, ROTATIONS
+from keeper.doors.hook import IN_FRONT_S, ROTATIONS
 from keeper.transcripts.lineage import tell_cleared
 from keeper.transcripts.vault import Vault
 
@@ -47,7 +47,7 @@ def settle(state: str, session: str, chat: str, environ: Mapping[str, str]) -> N
     note = f"{state}/{ROTATIONS}/{session}"
     before = _read(note).get("session")
     if before:
-        with Vault.open(replace(settings.load(environ), lock_wait_s=LOCK_S), make=False) as vault:
+        with Vault.open(replace(settings.load(environ), lock_wait_s=IN_FRONT_S), make=False) as vault:
             tell_cleared(vault, chat, session, before)
     disk.unlink(note)
 

@@ -85,7 +85,7 @@ def test_a_slow_keep_of_one_chat_delays_no_hook_of_another(
     run_keeper("hook", stdin=payload("Stop", slow))
     append(slow, jsonl(*talk("de", S, parent="c")))
     with Vault.open(load(cli_env)) as vault, vault.lock(S):
-        assert is_silent(run_keeper("hook", stdin=payload("Stop", other), timeout_s=hook.LOCK_S / 2))
+        assert is_silent(run_keeper("hook", stdin=payload("Stop", other), timeout_s=hook.WAITS_S / 2))
         assert kept(T).samefile(other)
 
 
@@ -193,6 +193,27 @@ def test_an_agent_that_hangs_up_leaves_the_work_to_the_hook(
     with agent(vault_home, None):
         assert is_silent(run_keeper("hook", stdin=payload("Stop", live)))
     assert kept(S).samefile(live)
+
+
+@pytest.mark.accepts("RESTORE-13")
+@pytest.mark.parametrize("event", ["UserPromptSubmit", "Stop"])
+def test_an_agent_that_hangs_is_waited_for_no_longer_than_its_event_allows(
+    event: str, profile: Path, vault_home: Path, cli_env: dict[str, str], kept: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    assert 2 * hook.IN_FRONT_S < 2 * hook.WAITS_S < hook.WAIT_S
+    live = write_live(profile, CWD, S, jsonl(*talk("ab")))
+    monkeypatch.setattr(hook, "IN_FRONT_S", 0.2)
+    monkeypatch.setattr(hook, "WAITS_S", 0.3)
+    waits: list[float] = []
+    monkeypatch.setattr(wire, "ask", lambda *given, ask=wire.ask: waits.append(given[2]) or ask(*given))
+    vault_home.mkdir()
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(vault_home / wire.NAME))
+        silent.listen()
+        assert hook.handle(payload(event, live), cli_env)["did"] == "kept"
+    assert kept(S).samefile(live)
+    assert waits == [0.2 if event == "UserPromptSubmit" else 0.3]
 
 
 def test_what_the_agent_could_not_do_is_a_line_in_the_log(
