@@ -77,6 +77,7 @@ class Agent:
         self.ticks: dict[str, float] = {}
         self.told = ""
         self.ready = 0.0
+        self.profiles: list[Path] = []
         self.who = state.who(time.time())
 
     # ------------------------------------------------------------------ from start to end
@@ -128,7 +129,7 @@ class Agent:
     def _start(self) -> None:
         """Watch first, then look: what comes in between is seen twice and lost never."""
         disk.ensure_dir(self.settings.state_home)
-        self.watch.set_profiles(self.work.profiles())
+        self._watch_all()
         self.watch.start()
         self.server.start()
         for number in range(WORKERS):
@@ -146,6 +147,11 @@ class Agent:
         self.jobs.start()
         if len(unkept) <= MANY:
             self.jobs.soon("reconcile")
+
+    def _watch_all(self) -> None:
+        """Watch every profile that is known by now."""
+        self.profiles = self.work.profiles()
+        self.watch.set_profiles(self.profiles)
 
     def _ready(self) -> None:
         if not self.ready:
@@ -223,7 +229,7 @@ class Agent:
                 "restart it",
             )
         self.settings = self.work.settings = loaded
-        self.watch.set_profiles(self.work.profiles())
+        self._watch_all()
         self.jobs.soon("reconcile")
         self.condition.tell("settings were read again")
 
@@ -305,7 +311,7 @@ class Agent:
     def _reconcile(self) -> None:
         done = self.work.reconcile(self._ready)
         self._passed(done)
-        self.watch.set_profiles(self.work.profiles())
+        self._watch_all()
         self._glance()
         self.jobs.every("reconcile", max(RECONCILE_S, done.seconds * SHARE))
 
@@ -343,6 +349,7 @@ class Agent:
             "who": asdict(self.who),
             "degraded": self.condition.troubles() or None,
             "watches": {"count": cost.watches, "limit": cost.limit, "bytes": cost.bytes},
+            "profiles": [str(profile) for profile in self.profiles],
             "polled": [str(profile) for profile in self.watch.polled()],
             "live": len(self.growth),
             "queued": len(self.queue),
@@ -363,6 +370,10 @@ class Agent:
                     return {"ok": True}
                 case "keep":
                     return self._answer_keep(str(request["profile"]), str(request["session"]))
+                case "restore":
+                    back = self.work.restore(str(request["profile"]), str(request["session"]))
+                    self.queue.add(Task(back.profile, back.session), AGAIN_S[-1])
+                    return {"ok": not back.error, **asdict(back)}
             return {"ok": False, "error": "this agent does not know that", "cure": "restart it"}
         except (KeeperError, OSError, KeyError, ValueError) as error:
             told = error if isinstance(error, KeeperError) else failure_told(OSError(str(error)), self.settings.vault)

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keeper import files
-from keeper.claude import effective
+from keeper.claude import check_session, effective
 from keeper.errors import KeeperError, NotKept
 from keeper.settings import Settings
 from keeper.transcripts.glance import Glance, glance
 from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.places import profiles_of
+from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
 
 SEAL_SHARE = 0.3
@@ -83,6 +84,15 @@ class Work:
         finally:
             self._notes(vault)
         return answer
+
+    def restore(self, profile: str, session: str) -> Restored:
+        """Put one session back, in its profile where that is said. Raises KeeperError."""
+        vault = self.vault()
+        want = Want(effective(profile) if profile else None)
+        try:
+            return Restorer(vault, time.time_ns(), want).session(check_session(session))
+        finally:
+            self._notes(vault)
 
     def link(self, sessions: dict[str, set[str]]) -> None:
         """Link these sessions, by profile, durable when this returns; they are sealed at the next start."""

@@ -87,7 +87,12 @@ def _agent_restores(vault: str, session: str, profile: str, words: list[str]) ->
 
     request: dict[str, object] = {"do": "restore", "session": session, "profile": profile, "argv": words}
     answer = wire.ask(vault, request, AGENT_S)
-    return answer is not None and answer.get("ok") is True
+    if answer is None or answer.get("ok") is not True:
+        return False
+    warnings = answer.get("warnings")
+    for line in warnings if isinstance(warnings, list) else ():
+        say(f"{line}")
+    return True
 
 
 def agent_keeps(vault: str, profile: str) -> bool:

@@ -105,6 +105,18 @@ def test_a_door_that_asks_is_answered_when_the_session_is_durable_and_sealed(age
     assert json.loads((agent.kept(ONE).parent / "chat.json").read_text())["profile"] == str(elsewhere)
 
 
+@pytest.mark.accepts("RESTORE-7")
+def test_a_door_that_asks_for_a_session_has_it_put_back(agent: Running, profile: Path) -> None:
+    live = write_live(profile, "/srv/new", ONE, jsonl(A, B))
+    until(lambda: agent.keeps(ONE, live), "it is kept")
+    live.unlink()
+    answer = agent.ask(do="restore", session=ONE, profile=str(profile), argv=["--resume", ONE])
+    assert (answer["ok"], answer["verdict"]) == (True, "absent")
+    assert live.read_bytes() == jsonl(A, B)
+    assert "nothing is kept" in agent.ask(do="restore", session=session_id(7), profile="")["error"]
+    assert "no session id" in agent.ask(do="restore", session="../x", profile="")["error"]
+
+
 def test_rubbish_from_a_door_costs_nothing(agent: Running) -> None:
     assert agent.ask(do="dance") == {"ok": False, "error": "this agent does not know that", "cure": "restart it"}
     assert "error" in agent.ask(do="keep")
