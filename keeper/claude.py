@@ -119,7 +119,8 @@ class Survey:
 
 
 def survey(profile: Path, only: str | None = None) -> Survey:
-    """All sessions of a profile (or `only` one), by one listing of each project folder."""
+    """All sessions of a profile (or `only` one), by one listing of each project folder; those too of which nothing but
+    extras is left."""
     found: dict[str, Footprint] = {}
     agents: list[Path] = []
     failures: list[OSError] = []
@@ -138,8 +139,7 @@ def survey(profile: Path, only: str | None = None) -> Survey:
             elif _AGENT.fullmatch(name) and entry.is_file(follow_symlinks=False):
                 agents.append(Path(entry.path))
     for kind, session, path in _keyed(profile, only):
-        if session in found:
-            found[session].extras.append((kind, path))
+        of(session).extras.append((kind, path))
     return Survey(found, tuple(agents), tuple(failures))
 
 

@@ -597,3 +597,18 @@ def test_extras_of_the_session_alone_are_kept(either: World) -> None:
     kept = [path for path in (either.chat / "extras").rglob("*") if path.is_file()]
     assert sorted(path.parent.parent.name for path in kept) == ["file-history", "tasks", "todos"]
     assert {path.read_bytes() for path in kept} == {either.session.encode()}
+
+
+@pytest.mark.accepts("KEEP-21", "KEEP-5")
+@pytest.mark.parametrize("how", ["the session", "the profile"])
+def test_extras_that_are_new_while_the_sessions_transcript_is_gone_are_kept(either: World, how: str) -> None:
+    keep = either.keep if how == "the session" else either.keep_all
+    either.keep()
+    shutil.rmtree(either.live.parent)
+    put(either.profile / "file-history" / either.session / "0a1b@v1", b"before the edit")
+    put(either.profile / "tasks" / build.session_id(2) / "1.json", b"of a session that is not kept")
+    keep()
+    kept = [path for path in (either.root / "chats").rglob("*") if path.is_file() and "extras" in path.parts]
+    assert [(path.parent.name, path.read_bytes()) for path in kept] == [(either.session, b"before the edit")]
+    assert changes_of(keep) == []
+    assert not either.live.exists()
