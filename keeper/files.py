@@ -143,6 +143,20 @@ def read_at(fd: int, offset: int, path: Name) -> bytes:
         raise_failure(error, path, "read")
 
 
+def pieces(fd: int, path: Name, size: int) -> Iterator[bytes]:
+    """The bytes of the file, in order, so many at a time."""
+    offset = 0
+    while True:
+        try:
+            piece = os.pread(fd, size, offset)
+        except OSError as error:
+            raise_failure(error, path, "read")
+        if not piece:
+            return
+        yield piece
+        offset += len(piece)
+
+
 def read(name: Name) -> bytes:
     """All bytes of a regular file; FileNotFoundError where there is none."""
     fd = open_read(name)

@@ -24,7 +24,7 @@ from keeper.transcripts.records import uuid_of
 from keeper.transcripts.seal import Sealed
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge_sealed
-from keeper.transcripts.versions import Version, digest_of, proven, told
+from keeper.transcripts.versions import Version, digest_of, proven, told_by
 
 SEALS = "the next keep of it seals it, or, where it is swept, `keeper verify --repair`"
 CUTS = "the next keep of it cuts it off, or, where it is swept, `keeper verify --repair`"
@@ -141,11 +141,11 @@ def _others(chat: Chat, labels: set[str]) -> Iterator[Finding]:
                 cure = "`keeper verify --repair` seals the kept files anew"
                 yield Finding(own, named, f"the seal is damaged at byte {at}, {found.kind}: {cure}", True)
             continue
-        label, version, stamp = told(at, found)
-        if version is not None:
-            latest[label] = version
-        else:
-            stamps.add(stamp)
+        about = told_by(at, found)
+        if about.version is not None:
+            latest[about.label] = about.version
+        elif about.stamp:
+            stamps.add(about.stamp)
     for label, version in latest.items():
         yield from _other(chat, label, version, stamps)
     for label in sorted(labels - latest.keys()):
@@ -159,12 +159,16 @@ def _other(chat: Chat, label: str, version: Version, stamps: set[int]) -> Iterat
     if seen is None:
         yield Finding(label, "", f"the kept file is missing: {cure}", True)
         return
-    data = files.read(path)
-    if digest_of(data) == version.digest:
+    fd = files.open_read(path)
+    try:
+        digest, size = digest_of(fd, path)
+    finally:
+        os.close(fd)
+    if digest == version.digest:
         return
-    if len(data) < version.size:
+    if size < version.size:
         yield Finding(label, "", f"cut short in place, {version.size} bytes were sealed: {cure}", True)
-    elif len(data) == version.size and seen.st_mtime_ns in (version.mtime_ns, *stamps):
+    elif size == version.size and seen.st_mtime_ns in (version.mtime_ns, *stamps):
         yield Finding(label, "", f"not what was sealed, though its time is: {cure}", True)
     else:
         yield Finding(label, "", f"another version than was sealed: {SEALS}", False)

@@ -166,29 +166,35 @@ class Sealer:
         if self.later and not shorter and not self.thorough:
             self.behind[label] = Change.GREW
             return None
-        data = files.read(f"{self.chat.path}/{label}")
-        if version is not None and (len(data) < version.size or self._rotten(label, data, seen)):
-            sealed = self.versions.content(label)
-            if isinstance(sealed, bytes):
-                return sealed
-        elif version is not None and version.digest != digest_of(data):
-            sealed = self.versions.content(label)
-            if isinstance(sealed, bytes) and not data.startswith(sealed):
-                self.put_aside(os.path.basename(label), sealed)  # as where another inode brings the newer version
-        self.versions.add(label, data, seen.st_mtime_ns, self.now_ns)
+        path = f"{self.chat.path}/{label}"
+        fd = files.open_read(path)
+        try:
+            digest, size = digest_of(fd, path)
+            if version is not None and version.digest != digest and not self.versions.begins(label, fd):
+                rotten = self.versions.knows(label, seen.st_size, seen.st_mtime_ns)
+                sealed = self.versions.content(label)
+                if isinstance(sealed, bytes) and (rotten or size < version.size):
+                    return sealed
+                if isinstance(sealed, bytes):
+                    self.put_aside(os.path.basename(label), sealed)  # as where another inode brings the newer version
+            self._ready()  # of a large file all but the end is written before `flush`
+            self.versions.add(label, path, fd, digest, seen.st_mtime_ns, self.now_ns)
+        finally:
+            os.close(fd)
         return None
 
-    def _rotten(self, label: str, data: bytes, seen: os.stat_result) -> bool:
-        """Whether other bytes stand there, though size and time are those that were sealed."""
-        return self.versions.knows(label, seen.st_size, seen.st_mtime_ns) and self.versions.content(label) != data
+    def _ready(self) -> None:
+        """The seal of the other files, such that frames can follow."""
+        self._folder()
+        if self.versions.bad is not None:
+            disk.cut(self.chat.versions, self.versions.good)  # what a killed run had begun
+            self.versions.bad = None
 
     def flush(self) -> None:
         """Write the versions that were added. Durable when this returns, if `sync`."""
         if self._versions is None or not self._versions.writer.out:
             return
-        self._folder()
-        if self._versions.bad is not None:
-            disk.cut(self.chat.versions, self._versions.good)  # a frame that a killed run had begun
+        self._ready()
         self.wrote |= self._versions.flush(self.sync)
         if self.sync:
             disk.sync_dir(self.chat.seals)
