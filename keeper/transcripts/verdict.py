@@ -193,14 +193,15 @@ def _rotten(line: bytes, gone: Iterable[bytes]) -> bool:
 
 def without_rot(data: bytes, sealed: bytes) -> bytes:
     """What a damaged inode has, read as it was before, where all that differs from the sealed bytes at its beginning is
-    a few bytes: of two versions of a record Claude reads the later, and rot is no version."""
-    length, off = min(len(data), len(sealed)), 0
-    for at in range(0, length, _STEP):
-        ours, theirs = data[at : min(at + _STEP, length)], sealed[at : min(at + _STEP, length)]
+    a few bytes: of two versions of a record Claude reads the later, and rot is no version. Rot takes nothing away: one
+    that is shorter was written by somebody."""
+    length, off = len(sealed), 0
+    for at in range(0, length if len(data) >= length else 0, _STEP):
+        ours, theirs = data[at : min(at + _STEP, length)], sealed[at : at + _STEP]
         off += sum(map(ne, ours, theirs)) if ours != theirs else 0
         if off > ALIKE_BYTES:
             return data
-    return data if has_own(sealed, data[:length]) else sealed[:length] + data[length:]
+    return data if len(data) < length or has_own(sealed, data[:length]) else sealed + data[length:]
 
 
 def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:

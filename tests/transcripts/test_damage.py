@@ -279,6 +279,16 @@ def test_a_byte_that_rots_is_no_version_of_a_record_and_is_healed_in_the_live_fi
     assert [one.read_bytes()[: len(rotten)] for one in (here.chat / "aside").iterdir()] == [rotten]
 
 
+@pytest.mark.accepts("SEAL-1", "SEAL-2")
+def test_a_stub_that_is_a_byte_off_what_it_is_written_over_is_no_rot(here: World) -> None:
+    first, second = meta("mode", mode="m1", sessionId=here.session), meta("mode", mode="m2", sessionId=here.session)
+    write_live(here.profile, CWD, here.session, jsonl(first, *SEALED))
+    here.keep()
+    write_over(here.live, jsonl(second))
+    here.keep()
+    assert twice_or_missing(here.kept, [first, *SEALED, second]) == {}
+
+
 @pytest.mark.accepts("SEAL-1")
 def test_it_happens_again_and_again(here: World) -> None:
     wanted = sealed(here, "link")
