@@ -194,8 +194,10 @@ def _rotten(line: bytes, gone: Iterable[bytes]) -> bool:
 def without_rot(data: bytes, sealed: bytes) -> bytes:
     """What a damaged inode has, read as it was before, where all that differs from the sealed bytes at its beginning is
     a few bytes: of two versions of a record Claude reads the later, and rot is no version. Rot takes nothing away: one
-    that is shorter was written by somebody."""
+    that is shorter was written by somebody, and metadata alone may have been written anew."""
     length, off = len(sealed), 0
+    if not any(uuid_of(line) for line in split(sealed).lines):
+        return data
     for at in range(0, length if len(data) >= length else 0, _STEP):
         ours, theirs = data[at : min(at + _STEP, length)], sealed[at : at + _STEP]
         off += sum(map(ne, ours, theirs)) if ours != theirs else 0

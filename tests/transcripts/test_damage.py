@@ -289,6 +289,17 @@ def test_a_stub_that_is_a_byte_off_what_it_is_written_over_is_no_rot(here: World
     assert twice_or_missing(here.kept, [first, *SEALED, second]) == {}
 
 
+@pytest.mark.accepts("SEAL-1", "SEAL-2")
+def test_a_stub_written_over_another_one_is_no_rot(here: World) -> None:
+    stubs = [meta("mode", mode=f"m{number}", sessionId=here.session) for number in range(3)]
+    write_live(here.profile, CWD, here.session, jsonl(stubs[0]))
+    here.keep()
+    for stub in stubs[1:]:
+        write_over(here.live, jsonl(stub))
+        here.keep()
+    assert twice_or_missing(here.kept, stubs) == {}
+
+
 @pytest.mark.accepts("SEAL-1")
 def test_it_happens_again_and_again(here: World) -> None:
     wanted = sealed(here, "link")
