@@ -2,7 +2,7 @@
 
     scripts/bench.py                    every line; a few minutes
     scripts/bench.py --quick            the same with fewer bytes and fewer rounds
-    scripts/bench.py --only merge       one group: first, second, seal, restore, turn, merge, start
+    scripts/bench.py --only merge       one group: first, second, seal, restore, turn, merge, start, hook
     scripts/bench.py --json             one object with `"schema": 1` on stdout
     scripts/bench.py --write            and puts the lines into docs/performance.md, with the date and the machine
 
@@ -40,10 +40,10 @@ MB = 1_000_000
 # ---------------------------------------------------------------------- timing
 
 
-def timed(command: list[str], env: dict[str, str] | None = None) -> float:
-    """Seconds of one run by the clock. The command must end with 0."""
+def timed(command: list[str], env: dict[str, str] | None = None, said: bytes = b"") -> float:
+    """Seconds of one run by the clock, `said` to its stdin. The command must end with 0."""
     begun = time.perf_counter()
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    done = subprocess.run(command, env=env, input=said, capture_output=True, check=False)
     took = time.perf_counter() - begun
     if done.returncode != 0:
         sys.exit(f"bench: {command} ended with {done.returncode}: {done.stderr.decode()[-1000:]}")
@@ -320,6 +320,38 @@ def start(stage: Stage) -> Iterator[Line]:
         yield Line("start", f"{what}, by `python -c pass`", seconds / took["bare"], "×", detail=detail)
 
 
+def hook(stage: Stage) -> Iterator[Line]:
+    """What Claude waits for at a turn's end, the turn of 5 kB kept and sealed within it: with an agent, and without."""
+    tree = data.profile(stage.disk / "hook", 20, 2 * MB, companions=True)
+    env = stage.env(tree.path, stage.new("vault"))
+    timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+    live = tree.transcript(0)
+    payload = {"hook_event_name": "Stop", "session_id": live.stem, "transcript_path": str(live), "cwd": "/"}
+
+    def turn_ends() -> float:
+        with live.open("ab") as file:
+            file.write(b'{"type":"user","uuid":"%s","text":"%s"}\n' % (os.urandom(16).hex().encode(), b"x" * 5000))
+        return timed([*KEEPER, "hook"], env, json.dumps(payload).encode())
+
+    for what, limit in (("no agent", None), ("an agent", 5.0)):
+        agent = None
+        if limit is not None:
+            agent = subprocess.Popen(
+                [*KEEPER, "run", "--json"], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+            assert agent.stdout is not None
+            agent.stdout.read(1)  # ready
+        try:
+            took = medians(in_turn(3 * stage.rounds, {"hook": turn_ends, "bare": lambda: timed(PYTHON)}))
+        finally:
+            if agent is not None:
+                agent.terminate()
+                agent.communicate()
+        detail = f"{_ms(took['hook'])} / {_ms(took['bare'])}"
+        ratio = took["hook"] / took["bare"]
+        yield Line("hook", f"`keeper hook`, {what}, by `python -c pass`", ratio, "×", limit, detail=detail)
+
+
 # ---------------------------------------------------------------------- all of it
 
 GROUPS = {
@@ -330,6 +362,7 @@ GROUPS = {
     "turn": turn,
     "merge": merge,
     "start": start,
+    "hook": hook,
 }
 
 

@@ -93,6 +93,8 @@ def test_what_setup_puts_in_undo_takes_out_to_the_byte(shape: str, profile: Path
         assert handlers(read(place), event)[-1] == wanted
     assert hooks.install(profile, PROGRAM) is None
     assert hooks.status(profile).missing == ()
+    assert (b"\r\n" in place.read_bytes()) is (shape == "crlf")
+    assert place.read_bytes().count(b"\n") == place.read_bytes().count(b"\r\n") or shape != "crlf"
     uninstall(profile)
     assert place.read_bytes() == SHAPES[shape].encode()
     assert hooks.remove(profile) is None
@@ -235,6 +237,29 @@ def test_a_change_that_comes_in_between_is_not_lost(call: str, profile: Path) ->
         hooks.make(edit)
     assert place.read_text() == '{"theirs": 1}'
     assert [name for name in os.listdir(profile) if name.startswith(".keeper")] == []
+
+
+@pytest.mark.parametrize("text", [FULL, None], ids=["a file", "none"])
+def test_what_was_changed_since_it_was_decided_is_left_and_backed_up_by_nobody(text: str | None, profile: Path) -> None:
+    place = profile / "settings.json"
+    if text is not None:
+        put(profile, text)
+    edit = hooks.install(profile, PROGRAM)
+    assert edit is not None
+    put(profile, '{"theirs": 1}')
+    with pytest.raises(Refused, match="changed by another"):
+        hooks.make(edit)
+    place.unlink()
+    if text is None:
+        install(profile)
+        away = hooks.remove(profile)
+        assert away is not None
+        put(profile, '{"theirs": 1}')
+        with pytest.raises(Refused, match="changed by another"):
+            hooks.make(away)
+        assert place.read_text() == '{"theirs": 1}'
+        place.unlink()
+    assert os.listdir(profile) == []
 
 
 def test_a_file_that_another_makes_in_between_stays(profile: Path) -> None:

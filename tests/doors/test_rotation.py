@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from keeper.doors import hook, rotation
+from tests.agent.running import running
 from tests.build import CWD, append, jsonl, session_id, talk, write_live
 from tests.conftest import Ran
 from tests.doors.test_hook import Keeper, is_silent, log_of, payload
@@ -93,6 +94,25 @@ def test_the_new_chat_is_told_where_it_came_from_once_it_has_a_file(
     assert run_keeper("keep").code == 0
     assert cleared_from(run_keeper, T) == S
     assert f"cleared_from: {S}" in run_keeper("show", T).text
+
+
+@pytest.mark.alone
+def test_by_a_running_agent_the_new_chat_is_told_as_well(
+    claude: Claude, run_keeper: Keeper, profile: Path, home: Path, cli_env: dict[str, str]
+) -> None:
+    old = write_live(profile, CWD, S, jsonl(*talk("ab", S)))
+    with running(cli_env) as agent:
+        claude.calls(payload("SessionEnd", old, reason="clear"))
+        claude.calls(payload("SessionStart", live_of(profile, T), source="clear"))
+        new = write_live(profile, CWD, T, jsonl(*talk("xy", T)))
+        claude.calls(payload("Stop", new))
+        assert agent.keeps(T, new)
+        assert cleared_from(run_keeper, T) == S
+        append(new, jsonl(*talk("z", T, parent="y")))
+        claude.calls(payload("Stop", new))
+    assert cleared_from(run_keeper, T) == S
+    assert log_of(home) == ""
+    assert notes(home) == []
 
 
 def test_a_second_clear_goes_on_from_the_first(claude: Claude, run_keeper: Keeper, profile: Path) -> None:

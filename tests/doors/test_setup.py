@@ -89,6 +89,20 @@ def test_what_it_will_do_is_shown_before_it_is_done(
     assert said == ["x: do x\n"]
 
 
+@pytest.mark.parametrize(("yes", "answer", "code"), [(False, False, 130), (False, True, 0), (True, False, 0)])
+def test_on_a_terminal_a_person_is_asked_first(
+    yes: bool, answer: bool, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from keeper.cli import parts
+
+    done: list[int] = []
+    part = parts.Part("x", lambda _: [parts.Step("do x", lambda: done.append(1) or ())], lambda _: [])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: answer)
+    assert parts.carry_out([part], False, False, yes, False) == code
+    assert done == ([] if code else [1])
+
+
 def test_every_profile_that_is_known_is_hooked(run_keeper: Keeper, profile: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     write_live(other, CWD, S, jsonl(*talk("ab")))
