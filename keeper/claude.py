@@ -214,10 +214,25 @@ def profile_of(transcript: Path) -> Path | None:
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A Claude process of this user's: its profile, the directory it is in, and when it started, in unix seconds
+    (0: that cannot be told)."""
+
+    profile: Path
+    cwd: str
+    started: float
+
+
 def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
     """The profiles of the Claude processes that this user runs (KEEP-13), each once: what their environment names, or
     their home's own."""
-    found: dict[Path, None] = {}
+    return list(dict.fromkeys(one.profile for one in running(proc)))
+
+
+def running(proc: Path = Path("/proc")) -> list[Running]:
+    """The Claude processes that this user runs."""
+    found = []
     for entry in _entries(str(proc), []):
         if not entry.name.isdigit():
             continue
@@ -233,8 +248,21 @@ def running_profiles(proc: Path = Path("/proc")) -> list[Path]:
         given = dict(item.partition(b"=")[::2] for item in environ)
         named = given.get(b"CLAUDE_CONFIG_DIR") or (given[b"HOME"] + b"/.claude" if given.get(b"HOME") else b"")
         if named:
-            found[effective(proc / entry.name / "cwd" / os.fsdecode(named))] = None
-    return list(found)
+            cwd = proc / entry.name / "cwd"
+            found.append(
+                Running(effective(cwd / os.fsdecode(named)), os.path.realpath(cwd), _started(proc, entry.name))
+            )
+    return found
+
+
+def _started(proc: Path, pid: str) -> float:
+    """The kernel counts it in ticks from the boot."""
+    try:
+        ticks = int((proc / pid / "stat").read_bytes().rpartition(b")")[2].split()[19])
+        booted = int((proc / "stat").read_bytes().partition(b"btime ")[2].split()[0])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return booted + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def is_claude(argv: list[bytes]) -> bool:

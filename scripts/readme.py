@@ -19,8 +19,8 @@ README = ROOT / "README.md"
 
 # From the ground up, as the arrows between them point.
 ORDER = (
-    *("errors", "homes", "settings", "files", "disk", "claude", "wire", "transcripts", "architects", "presence"),
-    *("savepoint", "agent", "doors", "doctor", "report", "cli"),
+    *("errors", "homes", "settings", "files", "disk", "claude", "retention", "wire", "transcripts", "architects"),
+    *("presence", "savepoint", "agent", "doors", "doctor", "report", "cli"),
 )
 
 

@@ -20,7 +20,7 @@ LEVELS = (
     {"savepoint"},
     {"architects", "presence"},
     {"transcripts"},
-    {"claude", "disk", "wire"},
+    {"claude", "disk", "retention", "wire"},
     {"files"},
     {"errors"},
 )

@@ -1,0 +1,128 @@
+"""Retention: after how many days Claude's clean-up deletes what nobody changed, who says so, and when it comes next.
+
+From the facts in docs/claude-on-disk.md: a sweep takes its `cleanupPeriodDays` from the settings of the directory that
+its Claude was started in, and sweeps every project of the profile by it. So the smallest of all counts (POLICY-6). It
+promises to name its file. It refuses to change anything, and to trust a value that stops the sweep of some versions
+only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_DAYS = 30.0
+KEY = "cleanupPeriodDays"
+MANAGED = (Path("/etc/claude-code"), Path("/Library/Application Support/ClaudeCode"))
+"""Where an administrator's settings stand; they win over all others."""
+DAY_S = 86_400.0
+EARLY_S = 5.0
+"""A sweep begins so long after a start of Claude if the profile's last one is over a day old; up to 2.1.40 at once."""
+LATE_S = 604.0
+"""And so long after its start where the last one was today."""
+LARGEST = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """The smallest of the periods that a sweep may go by. `file` is whose word that is, "" for Claude's own default;
+    `odd` are the files whose value is none (0, a fraction, no JSON): versions differ in what they make of it, and here
+    it counts for nothing."""
+
+    days: float = DEFAULT_DAYS
+    file: str = ""
+    odd: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the next sweep can take. `earliest` is unix seconds before which none can begin, `chats` are the sessions
+    that are old enough by then, the oldest first, `due` when each live session is, in unix seconds."""
+
+    earliest: float
+    chats: tuple[str, ...]
+    due: dict[str, float]
+
+
+def retention(profile: Path, cwds: Iterable[str], managed: Iterable[Path] = MANAGED) -> Retention:
+    """The smallest period by which a Claude in one of these directories, or in any other, would sweep the profile."""
+    odd: list[str] = []
+    above = _first(_managed(managed), odd)
+    if above is not None:
+        return Retention(*above, tuple(odd))
+    own = _first([profile / "settings.json"], odd) or (DEFAULT_DAYS, "")
+    found = [own]
+    for cwd in dict.fromkeys(cwds):
+        if os.path.isabs(cwd):
+            theirs = [Path(cwd, ".claude", name) for name in ("settings.local.json", "settings.json")]
+            found.append(_first(theirs, odd) or own)
+    days, file = min(found, key=lambda one: one[0])
+    return Retention(days, file, tuple(dict.fromkeys(odd)))
+
+
+def forecast(
+    live: Mapping[str, float], days: float, last_sweep: float | None, started: Iterable[float], now: float
+) -> Forecast:
+    """When the next sweep can begin, and what it takes. `live` is when each live transcript was last changed,
+    `last_sweep` the time of the profile's `.last-cleanup`, `started` when the Claudes that run were; unix seconds."""
+    soon = now + (EARLY_S if last_sweep is None else max(EARLY_S, min(LATE_S, last_sweep + DAY_S - now)))
+    earliest = min([soon, *(max(now, then + LATE_S) for then in started)])
+    due = {session: changed + days * DAY_S for session, changed in live.items()}
+    chats = sorted((session for session, when in due.items() if when < earliest), key=lambda session: due[session])
+    return Forecast(earliest, tuple(chats), due)
+
+
+def last_sweep(profile: Path) -> float | None:
+    """When Claude last swept the profile, in unix seconds; None where it never did."""
+    try:
+        return os.stat(profile / ".last-cleanup").st_mtime
+    except OSError:
+        return None
+
+
+def _first(files: Iterable[Path], odd: list[str]) -> tuple[float, str] | None:
+    """The value of the first of these files that has one."""
+    for file in files:
+        table = _read(file)
+        if table is None:
+            odd.append(str(file))
+        elif KEY in table:
+            value = table[KEY]
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                return float(value), str(file)
+            odd.append(str(file))
+    return None
+
+
+def _managed(folders: Iterable[Path]) -> Iterator[Path]:
+    """An administrator's files, the strongest first: of the parts the last in the alphabet wins, over the whole."""
+    for folder in folders:
+        parts = folder / "managed-settings.d"
+        try:
+            names = sorted((name for name in os.listdir(parts) if name.endswith(".json")), reverse=True)
+        except OSError:
+            names = []
+        yield from (parts / name for name in names)
+        yield folder / "managed-settings.json"
+
+
+def _read(file: Path) -> Mapping[str, object] | None:
+    """What a settings file says; {} where there is none, None where it is no JSON object. A link is followed, as
+    people keep their settings elsewhere; a FIFO would wait for ever and is none."""
+    try:
+        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError:
+        return {}
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return {}
+        table = json.loads(os.read(fd, LARGEST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    finally:
+        os.close(fd)
+    return table if isinstance(table, dict) else None
