@@ -15,7 +15,7 @@ from pathlib import Path
 from keeper import homes
 from keeper.errors import Usage
 
-KEYS = frozenset({"vault", "profiles"})
+KEYS = frozenset({"vault", "profiles", "policy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Settings:
     """Where things are. All paths absolute; `profiles` in the order in which they are looked at.
 
     `default_profile` is the one that Claude uses when nothing is said (`~/.claude`); `named_profile` the one that
-    the environment names (`CLAUDE_CONFIG_DIR`), if any.
+    the environment names (`CLAUDE_CONFIG_DIR`), if any. `policy` is that of all chats of which none was said.
     """
 
     vault: Path
@@ -34,6 +34,7 @@ class Settings:
     named_profile: Path | None = None
     lock_wait_s: float = 30.0
     claude_path: str = ""
+    policy: str = "keep"
 
 
 def load(environ: Mapping[str, str]) -> Settings:
@@ -57,6 +58,7 @@ def load(environ: Mapping[str, str]) -> Settings:
         default_profile=default,
         named_profile=named,
         claude_path=environ.get("PATH", ""),
+        policy=_policy(table, config),
     )
 
 
@@ -99,3 +101,10 @@ def _vault(table: dict[str, object], config: Path, home: str) -> str | None:
     if value is not None and not (isinstance(value, str) and value):
         raise Usage(f"{config}: `vault` must be a folder", 'write vault = "~/keeper"')
     return homes.absolute(value, home) if value else None
+
+
+def _policy(table: dict[str, object], config: Path) -> str:
+    value = table.get("policy", "keep")
+    if value not in ("keep", "resident"):
+        raise Usage(f"{config}: `policy` is that of all chats", 'write policy = "keep", or "resident"')
+    return str(value)

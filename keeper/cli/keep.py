@@ -14,6 +14,7 @@ from keeper.errors import KeeperError, Usage
 from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.places import profiles_of
+from keeper.transcripts.policy import POLICIES
 from keeper.transcripts.vault import Vault
 
 
@@ -23,20 +24,25 @@ from keeper.transcripts.vault import Vault
 @click.option("--adopt", is_flag=True, help="Keep again what was forgotten.")
 @click.option("--tag", "tags", multiple=True, help="Tag the chat (for a host's rules).")
 @click.option("--chat", help="Name the chat (for a host that has its own ids).")
+@click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    help="From now on: put back before a resume, keep from sweeps too, or neither.",
+)
 @click.option("--no-seal", is_flag=True, help="Of all sessions: link only, and leave the sealing to the next keep.")
 @out.json_option
 def keep(
-    what: tuple[str, ...], profile: Path | None, adopt: bool, tags: tuple[str, ...], chat: str | None, no_seal: bool,
-    as_json: bool,
+    what: tuple[str, ...], profile: Path | None, adopt: bool, tags: tuple[str, ...], chat: str | None,
+    policy: str | None, no_seal: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Keep sessions: by id, by a transcript's path, or all of every known profile. A session is answered once it is
     sealed; all of a profile once they are linked and durable, and sealed after that.
 
     Example: keeper keep 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10
     """
-    options = Options(adopt, chat, tags)
-    if (adopt or chat) and len(what) != 1:
-        raise Usage("--adopt and --chat go with one session", "name the session, or its transcript's path")
+    options = Options(adopt, chat, tags, policy=policy or "")
+    if (adopt or chat or policy) and len(what) != 1:
+        raise Usage("--adopt, --chat and --policy go with one session", "name the session, or its transcript's path")
     profile = claude.effective(profile) if profile else None
     if profile is not None and not (profile / "projects").is_dir():
         raise Usage(f"{profile} is no profile: it has no folder `projects`", "name a Claude configuration directory")

@@ -19,7 +19,8 @@ from keeper.transcripts.held import label_name
 class SessionFacts:
     """What a chat's `chat.json` tells of one of its sessions. `born` is unix seconds of its first file,
     `gaps` the parents that its records name and no file holds; `damaged` is when records were last found cut from the
-    live file in place (0: never), `lost` how many that were."""
+    live file in place (0: never), `lost` how many that were; `entrypoint` is how its Claude was started, `deleted` when
+    its live file was found deleted by other hands than a sweep's (0: never; a later time of kept makes it void)."""
 
     project: str
     cwd: str
@@ -32,15 +33,18 @@ class SessionFacts:
     gaps: tuple[str, ...] = ()
     damaged: float = 0.0
     lost: int = 0
+    entrypoint: str = ""
+    deleted: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A chat's `chat.json`: whose it is, its sessions with their lineage, its policy and the host's tags."""
+    """A chat's `chat.json`: whose it is, its sessions with their lineage, its policy ("" where none was said) and the
+    host's tags."""
 
     chat: str
     profile: str
-    policy: str = "keep"
+    policy: str = ""
     tags: tuple[str, ...] = ()
     sessions: dict[str, SessionFacts] = field(default_factory=dict)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from keeper import claude, files
 from keeper.files import regular
 from keeper.transcripts.index import Row
+from keeper.transcripts.policy import policy_of
 from keeper.transcripts.records import Record, is_prompt, read, split
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, Verdict
@@ -112,7 +113,7 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
     state = row.state or "live"
     return Described(
         row.chat, row.session, row.profile, row.project, row.cwd, title_of(data),
-        state if lives else "swept", facts.policy if facts else "keep", data.count(b"\n"), len(data), last,
+        state if lives else "swept", policy_of(facts, vault.settings.policy), data.count(b"\n"), len(data), last,
         str(lives[0]) if lives else "", chat.kept(row.session), row.mode,
         session.forked_from if session else None, session.cleared_from if session else None,
         session.continues if session else None,

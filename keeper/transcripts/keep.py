@@ -40,12 +40,13 @@ made so each by itself, since the barrier waits for everybody's."""
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the caller may ask of a keep: lift a tombstone, name the chat, tag it, read all that was sealed."""
+    """What the caller may ask of a keep: lift a tombstone, name the chat, tag it, read all that was sealed; policy."""
 
     adopt: bool = False
     chat: str | None = None
     tags: tuple[str, ...] = ()
     thorough: bool = False
+    policy: str = ""
 
 
 class Keeper:
@@ -298,7 +299,7 @@ class Keeper:
             head = head or self._head(footprint) or read_head(chat.kept(session), session)
             told = SessionFacts(
                 live.parent.name if live else "", head.cwd, outcome.mode, head.born, head.head,
-                forked_from=head.copied_from, continues=head.named,
+                forked_from=head.copied_from, continues=head.named, entrypoint=head.entrypoint,
             )  # fmt: skip
             self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         else:
@@ -309,7 +310,7 @@ class Keeper:
             # A worktree took it along: the directory is the one that its records name for that folder.
             told = replace(told, cwd=cwd_of(chat.kept(session), told.project) or told.cwd)
         tags = tuple(dict.fromkeys([*facts.tags, *self.options.tags]))
-        wanted = replace(facts, tags=tags).with_session(session, told)
+        wanted = replace(facts, tags=tags, policy=self.options.policy or facts.policy).with_session(session, told)
         if wanted != facts or regular(chat.facts_file) is None:
             self.vault.write_facts(chat, wanted, sync=False)
             self.dirty.update({chat.facts_file: None, chat.path: None})

@@ -8,7 +8,7 @@ and run again, it completes. It refuses to read what it need not: a swept chat c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from keeper import claude, disk, files
@@ -23,27 +23,38 @@ from keeper.transcripts.prove import stands
 from keeper.transcripts.restore import STEP_NS, Restored, Restorer, failed, resume_line, with_errors
 
 Progress = Callable[[int, int], None]
+FEW = 4
+"""So many sessions are looked for one by one; for more all of the profile is listed."""
 
 
-def restore_all(restorer: Restorer, rows: Iterable[Row], progress: Progress | None = None) -> list[Restored]:
-    """Put back every session of these rows. A failure is in its answer (`error`), and stops no other."""
+def restore_all(
+    restorer: Restorer, rows: Iterable[Row], progress: Progress | None = None, stamps: Mapping[str, int] | None = None
+) -> list[Restored]:
+    """Put back every session of these rows. A failure is in its answer (`error`), and stops no other.
+
+    `stamps` are the new times in ns of them all, the newest first, where the caller has found the order.
+    """
     answers: list[Restored] = []
     by_profile: dict[str, list[Row]] = {}
     for row in rows:
         by_profile.setdefault(row.profile, []).append(row)
     total = sum(map(len, by_profile.values()))
     for profile, own in by_profile.items():
-        answers += _Mass(restorer, Path(profile)).restore(own, len(answers), total, progress)
+        answers += _Mass(restorer, Path(profile), own, stamps).restore(own, len(answers), total, progress)
     restorer.finish()
     return answers
 
 
 class _Mass:
-    def __init__(self, restorer: Restorer, profile: Path) -> None:
+    def __init__(self, restorer: Restorer, profile: Path, rows: list[Row], stamps: Mapping[str, int] | None) -> None:
         self.restorer = restorer
         self.vault = restorer.vault
         self.profile = profile
-        self.found = claude.survey(profile).footprints
+        self.stamps = stamps
+        few = stamps is not None and len(rows) <= FEW
+        self.found = {} if few else claude.survey(profile).footprints
+        for row in rows if few else ():
+            self.found.update(claude.survey(profile, only=row.session).footprints)
         self.folders: set[str] = set()
 
     def restore(self, rows: list[Row], done: int, total: int, progress: Progress | None) -> list[Restored]:
@@ -52,7 +63,7 @@ class _Mass:
         for row in rows:
             by_session.setdefault(row.session, []).append(row)
         answers: list[Restored] = []
-        stamps = dict(self._stamps(by_session))
+        stamps = dict(self._stamps(by_session) if self.stamps is None else self.stamps)
         for session, stamp_ns in stamps.items():
             if session not in by_session:
                 self._restamp(session, stamp_ns)

@@ -119,7 +119,7 @@ def _facts_anew(vault: Vault, chat: Chat, session: str, facts: Facts | None, row
         return None
     head = read_head(chat.kept(session), session)
     project = claude.folder_names(head.cwd)[0] if head.cwd else ""
-    one = SessionFacts(project, head.cwd, "link", head.born, head.head)
+    one = SessionFacts(project, head.cwd, "link", head.born, head.head, entrypoint=head.entrypoint)
     return (facts or Facts(chat.name, profile)).with_session(session, one)
 
 
