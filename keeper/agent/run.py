@@ -26,6 +26,7 @@ from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job, Jobs
 from keeper.agent.journal import Journal, open_log
 from keeper.agent.queue import Queue, Task
+from keeper.agent.resident import EVERY_S, Resident
 from keeper.agent.server import Server
 from keeper.agent.service import WATCHDOG_S, Notify
 from keeper.agent.watch import Watch
@@ -72,7 +73,10 @@ class Agent:
         self.work = Work(self.settings, self.ending.is_set, lambda note: self.condition.tell(note))
         self.condition = Condition(Journal(self.clock), self.work.let_go)
         self.watch = Watch((), self.hint, self.clock)
-        self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile)])
+        self.resident = Resident(self.work, self.condition)
+        self.jobs = Jobs(
+            [Job("reconcile", RECONCILE_S, self.reconcile), Job("resident", EVERY_S, self.resident.reconcile)]
+        )
         self.server = Server(self.settings.vault, self.answer)
         self.ticks: dict[str, float] = {}
         self.told = ""
@@ -156,6 +160,7 @@ class Agent:
     def _ready(self) -> None:
         if not self.ready:
             self.ready = time.time()
+            self.resident.start()
             self.notify.tell("READY=1", f"MAINPID={os.getpid()}")
             self.condition.tell(f"ready: {len(self.growth)} chats live, {self.watch.cost().watches} watches")
             self._put_down()
@@ -173,6 +178,7 @@ class Agent:
             if self.jobs.tick():
                 self.condition.event("clock", "the clock was set, or the machine slept: all is looked at anew")
                 self.jobs.soon("reconcile")
+                self.resident.reconcile()
             if now >= growth_due:
                 growth_due = now + GROWTH_S
                 for profile, session in self.growth.grown(time.time()):
@@ -205,6 +211,7 @@ class Agent:
         while len(self.queue) and self.clock() < end:
             time.sleep(0.005)
         self.jobs.stop()
+        self.resident.stop()
         self.watch.stop()
         with suppress(KeeperError, OSError):
             self.server.stop()
@@ -231,6 +238,7 @@ class Agent:
         self.settings = self.work.settings = loaded
         self._watch_all()
         self.jobs.soon("reconcile")
+        self.resident.reconcile()
         self.condition.tell("settings were read again")
 
     # ------------------------------------------------------------------ hints and keeps
@@ -242,6 +250,8 @@ class Agent:
         elif hint.session is None:
             self.ask("reconcile" if hint.kind == "all" else "look")
         else:
+            if hint.kind == "gone":
+                self.resident.gone(str(hint.profile), hint.session)
             self.queue.add(Task(str(hint.profile), hint.session), GONE_S if hint.kind == "gone" else 0.0)
 
     def _worker(self, name: str) -> None:
@@ -285,6 +295,7 @@ class Agent:
         now = time.time()
         found: list[Task] = []
         for profile, seen in self.work.glances().items():
+            self.resident.saw(profile, seen.live)
             found += [Task(str(profile), session) for session in seen.unkept]
             for session, live in seen.live.items():
                 self.growth.meet(str(profile), session, live.path, live.mtime_ns / 1e9, now)
