@@ -31,8 +31,6 @@ from tests.lab.screen import Screen  # noqa: E402
 from tests.lab.waiting import quiet  # noqa: E402
 
 OUT = REPOSITORY / "fixtures" / "hooks"
-THROW_AWAY_IDS = "1.0.124"
-"""The version whose SessionStart of a resume tells an id that never gets a file (FIT-4)."""
 ONE, OTHER, LOST = (f"{n:08d}-0000-4000-8000-{n:012d}" for n in (1, 2, 3))
 
 RECORDER = """#!/bin/sh
@@ -55,7 +53,7 @@ def printed(cli: Cli) -> None:
     """Without a terminal: a turn with a tool, a resume with a subagent, a resume of what is not there."""
     cli.say('WORD=one\n@@tool Bash {"command":"echo hi"}\n@@say done', "--session-id", ONE, "--allowedTools", "Bash")
     task = {"description": "look", "prompt": "@@say subdone", "subagent_type": "general-purpose"}
-    name = "Task" if cli.version == THROW_AWAY_IDS else "Agent"
+    name = "Task" if cli.version == install.THROW_AWAY_IDS else "Agent"
     prompt = f"WORD=two\n@@tool {name} {json.dumps(task)}\n@@say launched"
     cli.say(prompt, "--resume", ONE, "--allowedTools", "Agent,Task")
     cli.run("-p", "hi", "--resume", LOST)
@@ -90,7 +88,7 @@ def record(lab: Lab, version: str, root: Path) -> list[dict[str, Any]]:
     cli.environment()
     cli.set(**settings(str(recorder)))
     printed(cli)
-    if version != THROW_AWAY_IDS:
+    if version != install.THROW_AWAY_IDS:
         typed(cli)
     for project in (cli.profile / "projects").iterdir():
         for transcript in project.glob("*.jsonl"):
@@ -120,7 +118,7 @@ def main() -> None:
     parser.add_argument("versions", nargs="*", metavar="VERSION")
     if lack := missing():
         raise SystemExit(f"this machine lacks {lack}")
-    for version in parser.parse_args().versions or (*install.PINNED, THROW_AWAY_IDS):
+    for version in parser.parse_args().versions or (*install.PINNED, install.THROW_AWAY_IDS):
         install.install(version)
         with tempfile.TemporaryDirectory() as folder, Lab(Path(folder) / "lab") as lab:
             told = record(lab, version, Path(folder) / "demo")

@@ -29,6 +29,9 @@ PINNED = (NEWEST, NODE_20_PICK)
 SWEEPS_AT_ONCE = "2.0.76"
 """A JavaScript bundle of the generation that sweeps the moment it starts: what a test has to ask of such a one."""
 
+THROW_AWAY_IDS = "1.0.124"
+"""The version whose SessionStart of a resume tells an id that never gets a chat, needed where that is the point."""
+
 PACKAGE = "@anthropic-ai/claude-code"
 VERSION = re.compile(r"\d+\.\d+\.\d+(?:-[0-9A-Za-z.-]+)?")
 
@@ -126,7 +129,7 @@ def _run(folder: Path, *command: str) -> None:
 
 def main(versions: Sequence[str]) -> int:
     failed = 0
-    for version in versions or (*PINNED, SWEEPS_AT_ONCE):
+    for version in versions or (*PINNED, SWEEPS_AT_ONCE, THROW_AWAY_IDS):
         try:
             print(f"{version}  {install(version)}", flush=True)
         except CannotInstall as why:

@@ -18,7 +18,6 @@ from tests.lab.waiting import eventually, quiet
 from tests.real.conftest import OTHER, SESSION
 
 Keeper = Callable[..., Ran]
-THROW_AWAY_IDS = "1.0.124"
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def test_a_clear_on_a_terminal_is_told_in_the_new_chat(
     assert any("WORD=after" in record["text"] for record in shown)
 
 
-@pytest.mark.parametrize("version", [THROW_AWAY_IDS])
+@pytest.mark.parametrize("version", [install.THROW_AWAY_IDS])
 @pytest.mark.accepts("FIT-4", "KEEP-2")
 def test_a_start_that_tells_a_throw_away_id_makes_no_chat_and_no_rotation(
     hooked: Cli, run_keeper: Keeper, vault_home: Path
