@@ -19,6 +19,8 @@ from tests.conftest import Needs, Ran
 
 PACKAGE = Path(__file__).resolve().parent.parent / "keeper"
 NETWORK = set("socket ssl http urllib.request urllib3 requests httpx aiohttp ftplib smtplib xmlrpc asyncio".split())
+ON_THIS_MACHINE = {"wire.py", "agent/server.py", "agent/service.py"}
+"""They speak by the socket of a family that does not leave the machine."""
 OTHER_USERS = set("setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups".split())
 PROGRAMS = set("sudo su doas pkexec setpriv runuser".split())
 
@@ -29,6 +31,11 @@ TOUR = [
     ["restore", session_id(1)], ["restore", "--all"], ["restore", session_id(1), "--through", "b"],
     ["restore", session_id(1), "--repaired"], ["forget", session_id(2)], ["--help"], ["--version"],
 ]  # fmt: skip
+
+
+def ends(words: list[str]) -> int:
+    """The code that a command ends with here: no agent runs."""
+    return 5 if words == ["status"] else 0
 
 
 def tour(profile: Path) -> None:
@@ -55,6 +62,10 @@ def test_no_module_imports_what_speaks_to_the_network_or_becomes_another_user() 
                 names = [node.attr] if node.attr in OTHER_USERS else []
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names = [node.value] if node.value in PROGRAMS else []
+            if str(path.relative_to(PACKAGE)) in ON_THIS_MACHINE and names == ["socket"]:
+                continue
+            if isinstance(node, ast.Attribute) and node.attr.startswith("AF_") and node.attr != "AF_UNIX":
+                names = [*names, "socket"]
             wrong = [one for one in names if one in NETWORK | OTHER_USERS | PROGRAMS or one.split(".")[0] in NETWORK]
             found += [f"{path.relative_to(PACKAGE)}:{node.lineno}: {one}" for one in wrong]  # type: ignore[attr-defined]
     assert found == []
@@ -74,9 +85,9 @@ def test_no_command_opens_a_socket_or_changes_its_user(
              sys.executable, "-m", "keeper", *words],
             env=cli_env, cwd=profile, capture_output=True, check=False,
         )  # fmt: skip
-        assert done.returncode == 0, (words, done.stderr)
+        assert done.returncode == ends(words), (words, done.stderr)
         seen = [one for one in log.read_text("utf-8", "replace").splitlines() if "+++" not in one]
-        others = [one for one in seen if not re.search(r"\bexecve\(", one)]
+        others = [one for one in seen if not re.search(r"\bexecve\(|\(AF_UNIX,|sa_family=AF_UNIX", one)]
         assert others == [], words
         assert len([one for one in seen if "= 0" in one]) == 1, f"{words} starts another program"
 
@@ -99,7 +110,7 @@ def test_every_command_works_where_there_is_no_network_at_all(
             capture_output=True,
             check=False,
         )
-        assert done.returncode == 0, (words, done.stderr)
+        assert done.returncode == ends(words), (words, done.stderr)
 
 
 @pytest.mark.accepts("BOTH-5", "KEEP-16")
@@ -129,7 +140,7 @@ def test_nothing_is_made_outside_the_vault_the_state_folder_and_the_profile(
 ) -> None:
     tour(profile)
     for words in TOUR:
-        assert run_keeper(*words, cwd=profile).code == 0, words
+        assert run_keeper(*words, cwd=profile).code == ends(words), words
     shutil.rmtree(vault_home)
     shutil.rmtree(Path(cli_env["XDG_STATE_HOME"]) / "keeper")
     left = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(profile)]

@@ -21,7 +21,7 @@ from typing import Any
 from keeper import disk
 from keeper.agent import state
 from keeper.agent.condition import Condition
-from keeper.agent.growth import Growth, Seen
+from keeper.agent.growth import Growth
 from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job, Jobs
 from keeper.agent.journal import Journal, open_log
@@ -31,21 +31,18 @@ from keeper.agent.server import Server
 from keeper.agent.service import WATCHDOG_S, Notify
 from keeper.agent.watch import Watch
 from keeper.agent.work import Pass, Stopped, Work
-from keeper.errors import KeeperError, Locked
+from keeper.agent.workers import AGAIN_S, Workers
+from keeper.errors import KeeperError, Locked, Usage
 from keeper.files import told as failure_told
 from keeper.settings import Settings
-from keeper.transcripts.ledger import Kept
 from keeper.transcripts.vault import Vault
 
-WORKERS = 3
 TICK_S = 1.0
 GROWTH_S = 3.0
 POLL_S = 3.0
 RECONCILE_S = 300.0
 SHARE = 2000
 """A reconcile comes every five minutes, or so seldom that it takes no more than this part of a core."""
-AGAIN_S = (0.005, 0.05, 0.5, 2.0)
-"""A file with nothing in it yet brings no second event when it has: it is looked at again after so long."""
 GONE_S = 0.7
 """A name that went may have gone elsewhere, which is told half a second later."""
 MANY = 64
@@ -78,7 +75,7 @@ class Agent:
             [Job("reconcile", RECONCILE_S, self.reconcile), Job("resident", EVERY_S, self.resident.reconcile)]
         )
         self.server = Server(self.settings.vault, self.answer)
-        self.ticks: dict[str, float] = {}
+        self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, self.ending.is_set)
         self.told = ""
         self.ready = 0.0
         self.profiles: list[Path] = []
@@ -136,8 +133,7 @@ class Agent:
         self._watch_all()
         self.watch.start()
         self.server.start()
-        for number in range(WORKERS):
-            threading.Thread(target=self._worker, args=(f"worker {number}",), name="worker", daemon=True).start()
+        self.workers.start()
         unkept = self._glance()
         if len(unkept) > MANY:
             threading.Thread(target=self.reconcile, name="first pass", daemon=True).start()
@@ -191,12 +187,8 @@ class Agent:
                 self.server = Server(self.settings.vault, self.answer)
                 self.condition.safely("doors", self.server.start)
             self._see()
-            if self.alive(now):
+            if self.workers.alive(WATCHDOG_S / 2):
                 self.notify.tell("WATCHDOG=1")
-
-    def alive(self, now: float) -> bool:
-        """Whether every worker has moved of late; one that keeps a very large file may take its time."""
-        return all(now - then < WATCHDOG_S / 2 for then in list(self.ticks.values()))
 
     def _stop(self) -> None:
         """What is queued is linked, what is in hand is finished; what remains is found at the next start."""
@@ -253,42 +245,6 @@ class Agent:
             if hint.kind == "gone":
                 self.resident.gone(str(hint.profile), hint.session)
             self.queue.add(Task(str(hint.profile), hint.session), GONE_S if hint.kind == "gone" else 0.0)
-
-    def _worker(self, name: str) -> None:
-        while True:
-            self.ticks[name] = self.clock()
-            task = self.queue.take(WATCHDOG_S / 8)
-            if task is None:
-                if self.ending.is_set():
-                    return
-                continue
-            self.condition.safely("worker", partial(self._keep, task))
-            self.queue.done(task)
-
-    def _keep(self, task: Task) -> None:
-        what = f"keep: {task.session}"
-        before = self.growth.look(*task.key)
-        try:
-            answer = self.work.keep(task.profile, task.session)
-        except Locked as error:
-            self.condition.trouble(what, error.message)
-            self.queue.add(Task(task.profile, task.session), AGAIN_S[-1])
-            return
-        except (KeeperError, OSError) as error:
-            self.condition.trouble(what, failure_told(error, task.profile).message)
-            return
-        self.condition.cured(what)
-        waits = answer is None or answer.verdict in ("empty", "waiting")
-        if waits and task.tries < len(AGAIN_S):
-            self.queue.add(Task(task.profile, task.session, task.tries + 1), AGAIN_S[task.tries])
-        elif answer is not None and answer.project:
-            self._lives(answer, before)
-            for warning in answer.warnings if answer.action != "none" else ():
-                self.condition.event("keep", f"{answer.session}: {warning}")
-
-    def _lives(self, answer: Kept, before: Seen) -> None:
-        live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
-        self.growth.note(answer.profile, answer.session, live, before)
 
     def _glance(self) -> list[Task]:
         """A quick look over everything: what needs a keep; what lives is noted."""
@@ -393,12 +349,12 @@ class Agent:
             self.work.let_go()
 
     def _answer_keep(self, profile: str, session: str) -> dict[str, Any]:
-        before = self.growth.look(profile, session)
-        answer = self.work.keep(profile, session)
+        if not profile.startswith("/"):
+            raise Usage(f"{profile!r} is no profile", "name it by its whole path")
+        answer = self.workers.keep(profile, session)
         if answer is None:
             self.queue.add(Task(profile, session), AGAIN_S[0])
             return {"ok": True, "sealed": False, "chat": None, "action": "none"}
         if answer.error:
             return {"ok": False, "error": answer.error, "cure": answer.cure}
-        self._lives(answer, before)
         return {"ok": True, "sealed": True, "chat": answer.chat, "action": answer.action}

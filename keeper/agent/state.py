@@ -7,7 +7,6 @@ hide a trouble: degraded names each, with its reason and since when.
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,7 @@ class Who:
 def who(now: float) -> Who:
     """This process."""
     pid = os.getpid()
-    return Who(socket.gethostname(), boot_id(), pid, start_of(pid), now)
+    return Who(os.uname().nodename, boot_id(), pid, start_of(pid), now)
 
 
 def boot_id() -> str:

@@ -18,7 +18,6 @@ from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import ChatGone, DiskError, KeeperError, Locked, NotKept
 from keeper.files import regular
-from keeper.transcripts import pair
 from keeper.transcripts.chat import Chat, Facts, SessionFacts, marked
 from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.head import Head, cwd_of, owned_agents, read_head
@@ -26,6 +25,7 @@ from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept, failure_of, row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
+from keeper.transcripts.lives import keep_lives
 from keeper.transcripts.mirror import Mirror, parts
 from keeper.transcripts.places import adopt_orphans, is_foreign, profiles_of
 from keeper.transcripts.sealer import Behind, seal_behind
@@ -204,7 +204,9 @@ class Keeper:
         session = footprint.session
         facts = self._open_chat(chat, str(profile), row)
         mirror = Mirror(self.vault, chat, self.now, later=self.all_known, thorough=self.options.thorough)
-        outcome = self._transcripts(mirror, footprint, row)
+        if footprint.transcripts:
+            self.dirty[chat.kept(session)] = None
+        outcome = keep_lives(mirror, footprint, row)
         if outcome.verdict is Verdict.ABSENT and regular(chat.kept(session)) is None:
             if not os.listdir(chat.path):
                 disk.remove_dir(chat.path)
@@ -212,7 +214,7 @@ class Keeper:
         if outcome.action != "none":
             self.dirty[chat.path] = None
         elif outcome.verdict is Verdict.SAME and os.stat(chat.kept(session)).st_ctime < mirror.settled:
-            del self.dirty[chat.kept(session)]
+            self.dirty.pop(chat.kept(session), None)
         for part in parts(footprint):
             mirror.keep(part)
         mirror.absorb_rest()
@@ -242,48 +244,6 @@ class Keeper:
         disk.make_dir(chat.path)
         self.dirty[os.path.dirname(chat.path)] = None
         return Facts(chat.name, profile)
-
-    def _transcripts(self, mirror: Mirror, footprint: Footprint, row: Row | None) -> Outcome:
-        """Every live name of the session's transcript. Two inodes: doubled, both kept, neither touched (KEEP-19)."""
-        session, chat = footprint.session, mirror.chat
-        label = f"{session}.jsonl"
-        known = pair.Known(row.mode, row.live_inode, row.live_size, row.kept_size) if row else pair.Known()
-        left = mirror.left_of(label)
-        inodes: dict[tuple[int, int], str] = {}
-        for path in footprint.transcripts:
-            seen = regular(str(path))
-            if seen is not None:
-                inodes.setdefault((seen.st_dev, seen.st_ino), str(path))
-        if not inodes:
-            live = f"{row.profile}/projects/{row.project}/{label}" if row and row.project else f"{chat.path}/none"
-            return pair.keep(mirror.pair(live, label, main=True), known, left)
-        self.dirty[chat.kept(session)] = None
-        if len(inodes) == 1:
-            return pair.keep(mirror.pair(next(iter(inodes.values())), label, main=True), known, left)
-        return self._doubled(mirror, label, inodes, left)
-
-    def _doubled(
-        self, mirror: Mirror, label: str, inodes: dict[tuple[int, int], str], left: list[str]
-    ) -> Outcome:  # fmt: skip
-        """The union of two live files into kept; each has a second link of its own, told by its inode."""
-        lives = [mirror.pair(live, label, True, True, f"-{ino:x}") for (_, ino), live in inodes.items()]
-        theirs = {one.live_link for one in lives}
-        outcomes = []
-        if regular(mirror.chat.kept(label.removesuffix(".jsonl"))) is None:
-            outcomes.append(pair.keep(lives[0], pair.Known(), []))
-        for one in lives:
-            others = tuple(path for path in one.links if path == one.live_link or path not in theirs)
-            outcomes.append(pair.keep(replace(one, links=others), pair.Known(), left))
-            left = []
-        added = sum(outcome.added for outcome in outcomes)
-        action = "split" if any(outcome.action != "none" for outcome in outcomes) else "none"
-        last = outcomes[-1]
-        lost = max(outcome.lost for outcome in outcomes)
-        damaged = any(outcome.damaged for outcome in outcomes)
-        return replace(
-            last, verdict=Verdict.DOUBLED, action=action, added=added, mode="split", inode=0, tail=False,
-            damaged=damaged, lost=lost,
-        )  # fmt: skip
 
     # ------------------------------------------------------------------ what is told of it
 

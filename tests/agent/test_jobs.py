@@ -255,10 +255,10 @@ def test_the_watchdog_hears_nothing_once_a_thread_hangs(
     for name, value in cli_env.items():
         monkeypatch.setenv(name, value)
     agent = Agent(lambda: settings.load(os.environ), Notify(""))
-    agent.ticks = {"worker 0": time.monotonic(), "worker 1": time.monotonic()}
-    assert agent.alive(time.monotonic())
-    agent.ticks["worker 1"] -= 3600
-    assert not agent.alive(time.monotonic())
+    agent.workers.ticks = {"worker 0": time.monotonic(), "worker 1": time.monotonic()}
+    assert agent.workers.alive(60)
+    agent.workers.ticks["worker 1"] -= 3600
+    assert not agent.workers.alive(60)
 
 
 @pytest.mark.accepts("AGENT-7")

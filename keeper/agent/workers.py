@@ -1,0 +1,91 @@
+"""Workers: take from the queue what is due, and keep it.
+
+It promises that one chat's slow keep delays no other, that a file with nothing in it yet is looked at again, and that
+no failure ends a worker. What moves is told by `ticks`, for whoever must know that none hangs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from keeper.agent.condition import Condition
+from keeper.agent.growth import Growth, Seen
+from keeper.agent.queue import Queue, Task
+from keeper.agent.work import Work
+from keeper.errors import KeeperError, Locked
+from keeper.files import told
+from keeper.transcripts.ledger import Kept
+
+WORKERS = 3
+IDLE_S = 15.0
+"""So often an idle worker says that it lives."""
+AGAIN_S = (0.005, 0.05, 0.5, 2.0)
+"""A file with nothing in it yet brings no second event when it has: it is looked at again after so long."""
+
+
+class Workers:
+    """The threads that keep. `clock` gives seconds and only goes forward; `stop` says whether they are to end."""
+
+    def __init__(
+        self, queue: Queue, work: Work, growth: Growth, condition: Condition, clock: Callable[[], float],
+        stop: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        self.queue = queue
+        self.work = work
+        self.growth = growth
+        self.condition = condition
+        self.clock = clock
+        self.stop = stop
+        self.ticks: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Begin to take from the queue."""
+        for number in range(WORKERS):
+            threading.Thread(target=self._run, args=(f"worker {number}",), name="worker", daemon=True).start()
+
+    def alive(self, within_s: float) -> bool:
+        """Whether every worker has moved of late; one that keeps a very large file may take its time."""
+        now = self.clock()
+        return all(now - then < within_s for then in list(self.ticks.values()))
+
+    def _run(self, name: str) -> None:
+        while True:
+            self.ticks[name] = self.clock()
+            task = self.queue.take(IDLE_S)
+            if task is not None:
+                self.condition.safely("worker", partial(self._keep, task))
+                self.queue.done(task)
+            elif self.stop():
+                return
+
+    def _keep(self, task: Task) -> None:
+        what = f"keep: {task.session}"
+        try:
+            answer = self.keep(task.profile, task.session)
+        except Locked as error:
+            self.condition.trouble(what, error.message)
+            self.queue.add(Task(task.profile, task.session), AGAIN_S[-1])
+            return
+        except (KeeperError, OSError) as error:
+            self.condition.trouble(what, told(error, task.profile).message)
+            return
+        if answer is not None and answer.error:
+            self.condition.trouble(what, answer.error)
+        else:
+            self.condition.cured(what)
+        waits = answer is None or answer.verdict in ("empty", "waiting")
+        if waits and task.tries < len(AGAIN_S):
+            self.queue.add(Task(task.profile, task.session, task.tries + 1), AGAIN_S[task.tries])
+        for warning in answer.warnings if answer is not None and answer.action != "none" else ():
+            self.condition.event("keep", f"{task.session}: {warning}")
+
+    def keep(self, profile: str, session: str) -> Kept | None:
+        """Keep one session now, and note how it stands; None where there is nothing to keep. Raises KeeperError."""
+        before: Seen = self.growth.look(profile, session)
+        answer = self.work.keep(profile, session)
+        if answer is not None and answer.project:
+            live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
+            self.growth.note(answer.profile, answer.session, live, before)
+        return answer
