@@ -12,6 +12,10 @@ import sys
 from keeper import homes
 from keeper.doors import flags
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from keeper.doors.resume import Start
+
 DONE, CHOOSE, FAILED = 0, 10, 11
 """Start Claude; ask the person first; start Claude, what failed has been said."""
 AGENT_S = 4.0
@@ -22,9 +26,12 @@ LOCK_S = 5.0
 
 
 def main(words: list[str]) -> int:
-    """`before REAL ARGS…` keeps and restores; `choose REAL ARGS…` asks, and prints the flag's place and the session."""
+    """`before REAL ARGS…` keeps and restores; `choose REAL ARGS…` asks, and prints the flag's place and the session;
+    `keep REAL` is what `before` leaves behind."""
     verb, real, *rest = words
     try:
+        if verb == "keep":
+            return keep(real)
         return choose(rest) if verb == "choose" else before(real, rest)
     except KeyboardInterrupt:
         return FAILED
@@ -43,15 +50,9 @@ def before(real: str, words: list[str]) -> int:
     agent = not session and agent_keeps(vault, profile)
     if agent and asked.kind in (flags.PLAIN, flags.ONE):
         return DONE
-    from dataclasses import replace
-    from pathlib import Path
-
-    from keeper import settings
     from keeper.doors import resume
 
-    values = replace(settings.load(os.environ), lock_wait_s=LOCK_S)
-    start = resume.Start(values, Path(profile), os.getcwd(), real)
-    lines, choose = resume.before(start, asked, agent)
+    lines, choose = resume.before(_start(real), asked, agent)
     for line in lines:
         say(line)
     return CHOOSE if choose else DONE
@@ -71,15 +72,31 @@ def _places() -> tuple[str, str]:
 
 def choose(words: list[str]) -> int:
     """Ask which conversation of this directory is meant; nothing is printed where Claude's own list is wanted."""
+    from keeper.doors import resume
+
+    session = resume.ask(_start(""), own_list=True)
+    if session:
+        print(flags.read(words).at, session, flush=True)
+    return DONE
+
+
+def keep(real: str) -> int:
+    """Keep and seal what the profile has."""
+    from keeper.doors import resume
+
+    resume.keep_now(_start(real))
+    return DONE
+
+
+def _start(real: str) -> Start:
+    from dataclasses import replace
     from pathlib import Path
 
     from keeper import settings
     from keeper.doors import resume
 
-    session = resume.ask(resume.Start(settings.load(os.environ), Path(_places()[1]), os.getcwd(), ""), own_list=True)
-    if session:
-        print(flags.read(words).at, session, flush=True)
-    return DONE
+    values = replace(settings.load(os.environ), lock_wait_s=LOCK_S)
+    return resume.Start(values, Path(_places()[1]), os.getcwd(), real)
 
 
 def _agent_restores(vault: str, session: str, profile: str, words: list[str]) -> bool:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from keeper import claude
+from keeper import claude, disk
 from keeper.claude import folder_names, is_session
 from keeper.doors import flags
 from keeper.doors.cli_version import installed_version, version_of_files
-from keeper.errors import KeeperError, NotKept, Usage
+from keeper.errors import KeeperError, Locked, NotKept, Usage
 from keeper.files import regular
 from keeper.settings import Settings
 from keeper.transcripts import places
@@ -103,6 +103,8 @@ def _put_back_what_is_asked(start: Start, vault: Vault, asked: flags.Asked) -> l
     said: list[str] = []
     if asked.kind == flags.NEWEST:
         session, said = newest(start, vault)
+    elif asked.kind == flags.ONE and not session:
+        session = titled(start, vault, asked.value)
     if not session:
         return said
     answer = put_back(start, vault, session)
@@ -123,11 +125,23 @@ def keep_behind(start: Start) -> None:
     import subprocess
     import sys
 
-    program = "import os; os.nice(10); from keeper.cli.main import main; main()"
-    subprocess.Popen(
-        [sys.executable, "-P", "-c", program, "keep", "--profile", str(start.profile)],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", start_new_session=True,
-    )  # fmt: skip
+    program = "import sys; from keeper.doors.before import main; main(sys.argv[1:])"
+    nowhere = subprocess.DEVNULL
+    words = [sys.executable, "-P", "-c", program, "keep", start.real]
+    environ = {**os.environ, "CLAUDE_CONFIG_DIR": str(start.profile)}
+    subprocess.Popen(words, env=environ, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+
+def keep_now(start: Start) -> None:
+    """What runs behind a start. One at a time: of many starts at once each would do the same work again."""
+    os.nice(10)
+    with Vault.open(start.settings) as vault, suppress(Locked):
+        disk.ensure_dir(start.settings.state_home)
+        with disk.lock(start.settings.state_home / "behind.lock", 0):
+            keeper = Keeper(vault, time.time())
+            keeper.profile(start.profile)
+            keeper.finish()
+            keeper.seal()
 
 
 def put_back(start: Start, vault: Vault, session: str) -> Restored | None:
@@ -281,6 +295,13 @@ def ask(start: Start, own_list: bool) -> str:
         if said.isdecimal() and 1 <= int(said) <= len(found):
             return found[int(said) - 1].session
         click.echo(f"say a number from 1 to {len(found)}", err=True)
+
+
+def titled(start: Start, vault: Vault, title: str) -> str:
+    """The swept conversation of the directory that has this title; "" where none or several have it, or one that lives:
+    Claude tells these apart by itself."""
+    found = [one for one in describe(vault, _rows(start, vault)) if one.title == title]
+    return found[0].session if len(found) == 1 and not found[0].live else ""
 
 
 def named(start: Start, vault: Vault, name: str) -> str:

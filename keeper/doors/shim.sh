@@ -23,7 +23,7 @@ _keeper_say() {
 _keeper_is_shim() {
   [ "$1" -ef "$0" ] && return 0
   _keeper_line=
-  { IFS= read -r _keeper_line && [ "$_keeper_line" = '#!/bin/sh' ] && IFS= read -r _keeper_line; } <"$1" 2>/dev/null
+  { IFS= read -r _keeper_line && [ "$_keeper_line" = '#!/bin/sh' ] && IFS= read -r _keeper_line; } 2>/dev/null <"$1"
   case $_keeper_line in '# keeper-shim '*) return 0 ;; esac
   return 1
 }
@@ -70,7 +70,11 @@ _keeper_find() {
 _keeper_before() {
   _keeper_stopped=
   trap '_keeper_stopped=yes; kill "$_keeper_pid" 2>/dev/null' INT
-  "$@" >&2 2>/dev/null </dev/null &
+  if true >&2; then
+    "$@" >&2 2>/dev/null </dev/null &
+  else
+    "$@" >/dev/null 2>&1 </dev/null & # our stderr is closed
+  fi
   _keeper_pid=$!
   wait "$_keeper_pid" 2>/dev/null # dash and bash tell there of a child that was killed
   _keeper_code=$?

@@ -201,6 +201,22 @@ def test_bare_resume_by_the_shim_asks_nothing_where_claudes_own_list_has_all(sta
     assert stage.argv() == ["-r"]
 
 
+@pytest.mark.accepts("RESTORE-7")
+def test_a_title_by_the_shim_puts_back_the_swept_one_that_has_it(stage: Stage, swept: dict[str, bytes]) -> None:
+    for title, live in (("the scanner", []), ("elsewhere", []), ("the parser", [ONE])):
+        ran = stage.claude("--resume", title)
+        assert (ran.err, stage.argv(), stage.live()) == ("", ["--resume", title], live)
+
+
+def test_a_title_by_the_shim_that_several_have_is_claudes_to_tell_apart(stage: Stage, run_keeper: Keeper) -> None:
+    write(stage, ONE, "same", 40)
+    write(stage, TWO, "same", 50)
+    assert run_keeper("keep").code == 0
+    chat.sweep(stage.home / ".claude")
+    stage.claude("--resume", "same")
+    assert stage.live() == []
+
+
 @pytest.mark.accepts("RESTORE-8")
 def test_a_conversation_without_a_prompt_is_started_fresh_and_said_so(
     stage: Stage, by_hand: Keeper, run_keeper: Keeper, profile: Path
@@ -219,7 +235,7 @@ def test_what_was_never_kept_and_is_gone_is_gone_and_its_prompts_are_offered(
 ) -> None:
     entries: list[dict[str, object]] = [
         {"display": "look at\nthe parser", "project": "/w", "sessionId": NEVER},
-        {"display": "something else", "project": "/w", "sessionId": ONE},
+        {"display": f"how came {NEVER} about", "project": "/w", "sessionId": ONE},
         {"display": "older, without a session", "project": "/w"},
         {"display": "bell \a it", "project": "/w", "sessionId": NEVER},
     ]

@@ -102,6 +102,14 @@ def test_claude_has_the_same_arguments_environment_directory_process_and_exit_co
     assert int((stage.told / "pid").read_text()) == process.pid
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.accepts("RESTORE-13")
+def test_claude_starts_with_any_of_its_streams_closed(stage: Stage, swept: dict[str, bytes], closed: str) -> None:
+    words = ["sh", "-c", f'exec claude "$@" {closed}', "sh", "-r", ONE]
+    done = subprocess.run(words, env=stage.env, cwd=stage.work, capture_output=True, check=False)
+    assert (done.returncode, stage.argv(), stage.live()) == (CODE, ["-r", ONE], [ONE])
+
+
 @pytest.mark.accepts("RESTORE-13")
 def test_a_signal_to_the_process_is_claudes(stage: Stage, profile: Path) -> None:
     program(stage.real, stage.told, profile, more="kill -TERM $$; sleep 10")
