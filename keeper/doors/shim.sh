@@ -19,9 +19,8 @@ _keeper_say() {
   printf 'keeper: %s\n' "$1" >&2
 }
 
-# Whether a file is this shim: by any link, or a copy of it.
+# Whether a file is a shim of keeper's: this one by any link, or a copy of it.
 _keeper_is_shim() {
-  [ "$1" -ef "$0" ] && return 0
   _keeper_line=
   { IFS= read -r _keeper_line && [ "$_keeper_line" = '#!/bin/sh' ] && IFS= read -r _keeper_line; } 2>/dev/null <"$1"
   case $_keeper_line in '# keeper-shim '*) return 0 ;; esac

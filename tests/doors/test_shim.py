@@ -183,16 +183,22 @@ def no_holder_stays() -> Iterator[None]:
 
 
 FAILURES = [
-    _no_python, _a_python_that_fails, _a_python_without_keeper, _a_vault_that_is_no_folder,
-    _a_vault_that_is_not_mounted, _a_vault_of_another_version, _a_settings_file_that_is_no_toml,
-    _a_chat_that_another_process_holds, _a_keeper_that_hangs,
-]  # fmt: skip
+    (_no_python, "/nowhere/bin/python"),
+    (_a_python_that_fails, "failed (1)"),
+    (_a_python_without_keeper, "failed (12)"),
+    (_a_vault_that_is_no_folder, "{vault}"),
+    (_a_vault_that_is_not_mounted, "mounted"),
+    (_a_vault_of_another_version, "version 99"),
+    (_a_settings_file_that_is_no_toml, "no TOML"),
+    (_a_chat_that_another_process_holds, "within 2 s"),
+    (_a_keeper_that_hangs, "within 1 s"),
+]
 
 
-@pytest.mark.parametrize("amiss", FAILURES, ids=lambda amiss: amiss.__name__.strip("_"))
+@pytest.mark.parametrize(("amiss", "why"), [pytest.param(*one, id=one[0].__name__.strip("_")) for one in FAILURES])
 @pytest.mark.accepts("RESTORE-13")
 def test_whatever_fails_claude_starts_and_one_line_says_so(
-    stage: Stage, swept: dict[str, bytes], vault_home: Path, amiss: Callable[[Stage, Path], None]
+    stage: Stage, swept: dict[str, bytes], vault_home: Path, amiss: Callable[[Stage, Path], None], why: str
 ) -> None:
     amiss(stage, vault_home)
     ran = stage.claude("-r", ONE, "two words")
@@ -200,6 +206,7 @@ def test_whatever_fails_claude_starts_and_one_line_says_so(
     assert stage.argv() == ["-r", ONE, "two words"]
     (line,) = ran.err.splitlines()
     assert line.startswith("keeper: ")
+    assert why.format(vault=vault_home) in line
 
 
 @pytest.mark.parametrize("shell", ["dash", "bash", "busybox sh"])
