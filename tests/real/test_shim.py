@@ -98,6 +98,23 @@ def test_bare_resume_by_the_shim_offers_what_was_swept_and_puts_back_the_one_tha
 
 
 @only_newest
+@pytest.mark.accepts("RESTORE-7", "FAULT-7")
+def test_claude_resume_by_the_shim_finds_a_swept_conversation_by_its_title(
+    cli: Cli, shimmed: ThroughShim, run_keeper: Keeper
+) -> None:
+    with cli.talk("--session-id", SESSION) as talk:
+        talk.turn("WORD=first @@say one")
+        talk.turn("/rename my architect")
+    assert run_keeper("keep").code == 0
+    age(*footprint.everything(cli))
+    sweep(cli, [cli.transcript(SESSION)])
+    assert "does not match any session title" in cli.resume("my architect").err
+
+    resumed = shimmed.resume("my architect")
+    assert (resumed.code, resumed.history.words) == (0, ("first",))
+
+
+@only_newest
 @pytest.mark.accepts("RESTORE-13", "FAULT-7")
 def test_with_a_vault_that_cannot_be_read_claude_starts_as_without_keeper_and_one_line_says_why(
     cli: Cli, shimmed: ThroughShim, run_keeper: Keeper, vault_home: Path
