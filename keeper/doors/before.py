@@ -45,10 +45,8 @@ def before(real: str, words: list[str]) -> int:
     asked = flags.read(words)
     vault, profile = _places()
     session = asked.session()
-    if session and _agent_restores(vault, session, profile, words):
-        return DONE
-    agent = not session and agent_keeps(vault, profile)
-    if agent and asked.kind in (flags.PLAIN, flags.ONE):
+    agent = agent_keeps(vault, profile)
+    if agent and (asked.kind == flags.PLAIN or (session and _agent_restores(vault, session, profile, words))):
         return DONE
     from keeper.doors import resume
 

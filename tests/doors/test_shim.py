@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests import chat
+from tests.agent.running import running, until
 from tests.build import append, jsonl, session_id, talk, write_live
 from tests.conftest import Needs, Ran
 from tests.doors.stage import CODE, Stage, build, program
@@ -441,10 +442,12 @@ RUNS: dict[str, object] = {"running": True, "pid": 1, "ready": 1.0, "degraded": 
 def test_where_an_agent_runs_it_restores_and_the_core_is_not_loaded(
     stage: Stage, swept: dict[str, bytes], vault_home: Path, profile: Path
 ) -> None:
-    with agent(vault_home, {"restore": {"ok": True}, "status": RUNS}) as asked:
+    done = {"ok": True, "warnings": ["there is another branch"]}
+    with agent(vault_home, {"restore": done, "status": RUNS}) as asked:
         ran = stage.claude("-p", "hello", "-r", ONE)
-        assert (ran.code, ran.err) == (CODE, "")
-        (request,) = asked
+        assert (ran.code, ran.err) == (CODE, "keeper: there is another branch\n")
+        request = asked[-1]
+        assert [one["do"] for one in asked] == ["status", "restore"]
         assert (request["do"], request["session"], request["profile"]) == ("restore", ONE, str(profile))
         assert request["argv"] == ["-p", "hello", "-r", ONE]
         asked.clear()
@@ -454,7 +457,7 @@ def test_where_an_agent_runs_it_restores_and_the_core_is_not_loaded(
             "import sys; from keeper.doors.before import main; code = main(sys.argv[1:])\n"
             "print(code, *sorted(sys.modules))"
         )
-        words = [sys.executable, "-P", "-c", program, "before", stage.real, "-r", ONE]
+        words = [sys.executable, "-P", "-c", program, "before", stage.real, "hello"]
         ran = subprocess.run(words, env=stage.env, cwd=stage.work, capture_output=True, text=True, check=True)
         code, *loaded = ran.stdout.split()
     assert code == "0"
@@ -462,6 +465,27 @@ def test_where_an_agent_runs_it_restores_and_the_core_is_not_loaded(
         "keeper", "keeper.doors", "keeper.doors.before", "keeper.doors.flags", "keeper.homes", "keeper.wire",
     }  # fmt: skip
     assert not {"dataclasses", "pathlib", "typing"} & set(loaded)
+
+
+@pytest.mark.accepts("RESTORE-7", "KEEP-22")
+def test_the_agent_restores_what_is_resumed_and_keeps_what_claude_then_writes(
+    stage: Stage, swept: dict[str, bytes], cli_env: dict[str, str], profile: Path, vault_home: Path
+) -> None:
+    """Cold resume and a fork of it: no hook, and the sessions were not there when the agent came."""
+    live = profile / "projects" / _folder(stage.work) / f"{ONE}.jsonl"
+    fork = jsonl(*talk("abcd", TWO, cwd=str(stage.work)), *talk("ef", NEVER, parent="d", cwd=str(stage.work)))
+    (stage.told / "fork").write_bytes(fork)
+    forks = f"cp {stage.told}/fork {live.parent}/{NEVER}.jsonl"
+    program(stage.real, stage.told, profile, more=forks)
+    broken = stage.told / "no.toml"
+    broken.write_text("vault = [")
+    with running(cli_env) as keeper_runs:
+        # With these settings the shim could not do it by itself.
+        ran = stage.claude("-r", ONE, "--fork-session", KEEPER_CONFIG=str(broken))
+        assert (ran.code, ran.err, stage.live()) == (CODE, "", [ONE])
+        assert swept.items() <= chat.files(profile).items()
+        until(lambda: keeper_runs.keeps(NEVER, live.parent / f"{NEVER}.jsonl"), "the fork is kept")
+        assert keeper_runs.keeps(ONE, live)
 
 
 @pytest.mark.accepts("RESTORE-7")
@@ -492,8 +516,8 @@ def test_an_agent_that_may_not_have_kept_all_is_not_relied_on(
     chat.write_whole(profile, ONE, cwd=str(stage.work))
     assert run_keeper("keep").code == 0
     chat.write_whole(profile, TWO, cwd=str(stage.work))
-    with agent(vault_home, {"status": {**RUNS, **state}}):
-        assert stage.claude("hello").code == CODE
+    with agent(vault_home, {"status": {**RUNS, **state}, "restore": {"ok": True}}):
+        assert stage.claude("-r", ONE).code == CODE
     assert chat.kept_path(vault_home, TWO).exists()
 
 
