@@ -83,10 +83,10 @@ def test_a_folder_that_takes_no_file_is_no_reason_against_its_volume(profile: Pa
     assert volume.silent(str(profile / "missing")) is None
 
 
-@pytest.mark.alone
+@limits.apart
 def test_a_machine_that_gives_no_instance_is_no_reason_against_the_volume(needs: Needs, profile: Path) -> None:
-    with limits.inotify(needs, "max_user_instances", 0):
-        assert volume.silent(str(profile)) is None
+    limits.instances(0)
+    assert volume.silent(str(profile)) is None
 
 
 @pytest.mark.accepts("AGENT-8")

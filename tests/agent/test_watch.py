@@ -317,6 +317,21 @@ def test_a_mass_deletion_is_one_named_event_beside_the_single_hints(profile: Pat
 
 
 @pytest.mark.accepts("AGENT-4")
+def test_a_mass_that_a_tick_falls_into_is_counted_whole(profile: Path) -> None:
+    sessions = [session_id(number) for number in range(1, MASS + 21)]
+    for session in sessions:
+        write_live(profile, CWD, session, b"{}\n")
+    with watching(profile) as heard:
+        for part in (sessions[:60], sessions[60:]):
+            for session in part:
+                live_path(profile, session, CWD).unlink()
+            heard.wait_for(part[-1], "gone")
+            heard.tick()
+        heard.tick()
+        assert [hint.count for hint in heard.hints if hint.kind == "mass"] == [MASS + 20]
+
+
+@pytest.mark.accepts("AGENT-4")
 def test_few_that_go_are_no_mass(profile: Path) -> None:
     sessions = [session_id(number) for number in range(1, MASS)]
     for session in sessions:

@@ -11,7 +11,7 @@ import pytest
 from keeper.agent import inotify, watch
 from tests.agent import limits
 from tests.agent.heard import Heard, threads_but, watching
-from tests.build import live_path, session_id, write_live
+from tests.build import session_id, write_live
 from tests.conftest import Needs
 from tests.lab.waiting import eventually
 
@@ -47,7 +47,7 @@ def short_queue(needs: Needs, profile: Path) -> Iterator[Heard]:
     """A watch whose first instance holds few events at a time, over more folders than these."""
     for number in range(10, 110):
         (profile / "projects" / f"-srv-{number}").mkdir()
-    with limits.inotify(needs, "max_queued_events", 32):
+    with limits.queue(needs, 32):
         heard = Heard(profile)
         heard.watch.start()
     try:
@@ -114,7 +114,7 @@ def test_an_overflow_does_not_bring_the_next_one(short_queue: Heard, profile: Pa
 @pytest.mark.alone
 @pytest.mark.accepts("AGENT-2")
 def test_overflows_one_after_another_are_one_trouble_and_polled_between_the_cures(needs: Needs, profile: Path) -> None:
-    with limits.inotify(needs, "max_queued_events", 16), watching(profile) as heard:
+    with limits.queue(needs, 16), watching(profile) as heard:
         (profile / "projects" / "-srv-10").mkdir()
         cures = since = 0
         for _ in range(20):
@@ -132,70 +132,64 @@ def test_overflows_one_after_another_are_one_trouble_and_polled_between_the_cure
 # --- limits -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.alone
+def eight_chats(profile: Path) -> list[Path]:
+    """Eight chats in as many project folders: with the profile and projects/ that is ten folders to watch."""
+    return [write_live(profile, f"/srv/p{number}", session_id(number), b"{}\n") for number in range(1, 9)]
+
+
 @pytest.mark.accepts("AGENT-2", "AGENT-3")
-def test_folders_past_the_watch_limit_are_told_polled_and_watched_once_there_is_room(
-    needs: Needs, profile: Path
-) -> None:
-    for number in range(1, 9):
-        write_live(profile, f"/srv/p{number}", session_id(number), b"{}\n")
-    with limits.inotify(needs, "max_user_watches", limits.watches_in_use() + 5), watching(profile) as heard:
-        assert heard.watch.cost().watches == 5
-        why = heard.lasting()["watch limit"]
-        assert "5 folders" in why
-        assert "max_user_watches" in why
-        assert heard.watch.polled() == (profile,)
-        for _ in range(30):
-            heard.tick()
-            assert "5 folders" in heard.lasting()["watch limit"]
-        assert not heard.told(None, "all")  # nothing is watched anew while there is no room
+@limits.apart
+def test_folders_past_the_watch_limit_are_told_and_polled_while_there_is_no_room(needs: Needs, profile: Path) -> None:
+    eight_chats(profile)
+    limits.watches(5)
     with watching(profile) as heard:
-        assert heard.watch.cost().watches == 10
+        assert heard.watch.cost().watches == 5
+        for _ in range(30):
+            assert "5 folders" in heard.lasting()["watch limit"]
+            assert "max_user_watches" in heard.lasting()["watch limit"]
+            assert heard.watch.polled() == (profile,)
+            heard.tick()
+        assert not heard.told(None, "all")  # nothing was watched anew in vain
 
 
-@pytest.mark.alone
 @pytest.mark.accepts("AGENT-2")
+@limits.apart
 def test_a_folder_that_the_limit_left_out_is_heard_of_after_the_limit_is_raised(needs: Needs, profile: Path) -> None:
-    for number in range(1, 9):
-        write_live(profile, f"/srv/p{number}", session_id(number), b"{}\n")
-    with limits.inotify(needs, "max_user_watches", limits.watches_in_use() + 5):
-        heard = Heard(profile)
-        heard.watch.start()
-    try:
-        assert "watch limit" in heard.lasting()
+    chats = eight_chats(profile)
+    limits.watches(5)
+    with watching(profile) as heard:
+        limits.watches(1000)
         eventually("the cure", lambda: (heard.tick(), heard.lasting() == {})[1])
         assert heard.watch.cost().watches == 10
         assert heard.told(None, "all")
         assert heard.watch.polled() == ()
-        for number in range(1, 9):
-            live_path(profile, session_id(number), f"/srv/p{number}").unlink()
-            heard.wait_for(session_id(number), "gone")
-    finally:
-        heard.watch.stop()
+        for path in chats:
+            path.unlink()
+            heard.wait_for(path.stem, "gone")
 
 
-@pytest.mark.alone
 @pytest.mark.accepts("AGENT-2")
+@limits.apart
 def test_where_more_is_refused_than_is_listed_every_profile_is_polled(
     needs: Needs, profile: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inotify, "MOST_REFUSED", 3)
     monkeypatch.setattr(watch, "MOST_REFUSED", 3)
-    for number in range(1, 9):
-        write_live(profile, f"/srv/p{number}", session_id(number), b"{}\n")
+    eight_chats(profile)
     other = home / ".claude-work"
     (other / "projects").mkdir(parents=True)
-    in_use = limits.watches_in_use()
-    with limits.inotify(needs, "max_user_watches", in_use + 4), watching(other, profile) as heard:
+    limits.watches(4)
+    with watching(other, profile) as heard:
         assert "3 folders" in heard.lasting()["watch limit"]
         assert heard.watch.polled() == (other, profile)
 
 
-@pytest.mark.alone
 @pytest.mark.accepts("AGENT-2")
+@limits.apart
 def test_a_folder_refused_while_it_watches_is_told_at_the_next_tick(needs: Needs, profile: Path) -> None:
     (profile / "projects" / "-srv-two").mkdir()
-    with limits.inotify(needs, "max_user_watches", limits.watches_in_use() + 3), watching(profile) as heard:
+    limits.watches(3)
+    with watching(profile) as heard:
         assert heard.watch.polled() == ()
         write_live(profile, CWD, ONE, b"{}\n")
         (profile / "projects" / "-srv-two" / f"{TWO}.jsonl").touch()
@@ -205,48 +199,44 @@ def test_a_folder_refused_while_it_watches_is_told_at_the_next_tick(needs: Needs
         assert heard.watch.polled() == (profile,)
 
 
-@pytest.mark.alone
 @pytest.mark.accepts("AGENT-2")
+@limits.apart
 def test_a_folder_past_the_limit_that_is_removed_is_no_trouble_any_more(needs: Needs, profile: Path) -> None:
     path = write_live(profile, CWD, ONE, b"{}\n")
-    with limits.inotify(needs, "max_user_watches", limits.watches_in_use() + 2), watching(profile) as heard:
+    limits.watches(2)
+    with watching(profile) as heard:
         assert "1 folder " in heard.lasting()["watch limit"]
         shutil.rmtree(path.parent)
         eventually("the end of it", lambda: (heard.tick(), heard.lasting() == {})[1])
+        assert not heard.told(None, "all")
 
 
-@pytest.mark.alone
 @pytest.mark.accepts("AGENT-2")
+@limits.apart
 def test_no_watch_at_all_is_told_and_polled(needs: Needs, profile: Path) -> None:
-    with limits.inotify(needs, "max_user_watches", 0):
-        heard = Heard(profile)
-        heard.watch.start()
+    limits.watches(0)
+    with watching(profile) as heard:
         assert "watch limit" in heard.lasting()
         assert heard.watch.polled() == (profile,)
-    try:
+        limits.watches(1000)
         heard.tick(5)
         is_whole_again(heard, profile)
-    finally:
-        heard.watch.stop()
 
 
-@pytest.mark.alone
 @pytest.mark.accepts("AGENT-2")
+@limits.apart
 def test_no_instance_is_told_and_polled_and_asked_for_again(needs: Needs, profile: Path) -> None:
-    with limits.inotify(needs, "max_user_instances", 0):
-        heard = Heard(profile)
-        heard.watch.start()
+    limits.instances(0)
+    with watching(profile) as heard:
         assert "max_user_instances" in heard.lasting()["instance limit"]
         heard.tick()
         assert "instance limit" in heard.lasting()
         assert heard.watch.polled() == (profile,)
         assert heard.watch.cost().watches == 0
-    try:
+        limits.instances(10)
         heard.tick()
         is_whole_again(heard, profile)
         assert heard.cured() == {"instance limit"}
-    finally:
-        heard.watch.stop()
 
 
 def test_a_folder_that_cannot_be_read_is_told_and_stops_no_other(
@@ -367,8 +357,10 @@ def test_the_reading_thread_outlives_what_watchdog_raises_over_a_folder_moved_ou
         is_whole_again(heard, profile)
 
 
-def test_a_watch_over_folders_moved_out_and_made_anew_ends_with_nothing_left(profile: Path, tmp_path: Path) -> None:
-    """Both stand in watchdog's books under one name, and taking them out raises once for each."""
+def test_a_watch_over_folders_moved_out_made_anew_and_removed_ends_with_nothing_left(
+    profile: Path, tmp_path: Path
+) -> None:
+    """What was moved out stands in watchdog's books without a name, and taking it out raises, once for each."""
     folders = [profile / "projects" / f"-srv-{number}" for number in range(6)]
     for folder in folders:
         folder.mkdir()
@@ -377,6 +369,8 @@ def test_a_watch_over_folders_moved_out_and_made_anew_ends_with_nothing_left(pro
             folder.rename(tmp_path / folder.name)
             heard.settle()
             folder.mkdir()
+            heard.settle()
+            folder.rmdir()
             heard.settle()
 
 
