@@ -317,6 +317,16 @@ def test_a_root_that_nothing_hangs_on_may_go_and_come(profile: Path) -> None:
         heard.wait_for(ONE, "made")
 
 
+def test_roots_that_come_and_go_gather_no_books(profile: Path) -> None:
+    with watching(profile) as heard:
+        for _ in range(5):
+            (profile / "projects").rmdir()
+            heard.tick()
+            (profile / "projects").mkdir()
+            heard.tick()
+        assert len(heard.watch._ears.instance._groups) == 2  # type: ignore[union-attr]
+
+
 # --- what breaks inside -----------------------------------------------------------------------------------
 
 
