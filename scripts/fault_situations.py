@@ -292,6 +292,7 @@ def overwritten(stage: Stage) -> None:
     changed = stage.here.live.read_bytes().split(b"\n")[2]
     stage.live[2] = changed
     stage.thread.wanted[changed] = None
+    stage.thread.free.add(changed)  # rot is no version of a record: the file that has it goes aside
     stage.grow(stage.more())
 
 
