@@ -261,6 +261,7 @@ def test_a_link_that_leads_elsewhere_from_now_on_is_followed_there_and_a_removed
         (first / f"{TWO}.jsonl").touch()
         heard.settle()
         assert not heard.told(TWO, "made")
+        assert str(link) not in [root.path for root in heard.watch._roots]
 
 
 def test_what_a_link_leads_to_is_found_when_it_comes_later(profile: Path, tmp_path: Path) -> None:
@@ -381,6 +382,7 @@ def test_two_profiles_that_link_one_folder_both_hear_of_it_until_each_is_dropped
         (tmp_path / "shared" / f"{ONE}.jsonl").touch()
         eventually("both", lambda: {h.profile for h in heard.hints if h.session == ONE} == {profile, other})
         heard.watch.set_profiles([profile])
+        assert heard.watch.troubles() == ()
         (tmp_path / "shared" / f"{TWO}.jsonl").touch()
         eventually("one", lambda: any(h.session == TWO and h.profile == profile for h in heard.hints))
         heard.tick()
