@@ -212,8 +212,7 @@ class Watch:
     def _hear(self, ears: Ears, root: _Root, place: tuple[int, int]) -> None:
         root.real = os.path.realpath(root.path)
         listener = Listener(root.profile, root.real, root.path, self._pass_on, self._lost.__setitem__)
-        # What the kernel refuses stands in the instance's own list; what was replaced since `place` was looked at is seen
-        # at the next tick.
+        # What the kernel refuses stands in the instance's own list; what was replaced meanwhile the next tick sees.
         with suppress(OSError, RuntimeError):
             root.watch = ears.hear(root.real, root.recursive, listener)
         root.place = place
