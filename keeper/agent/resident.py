@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from keeper.agent.condition import Condition
+from keeper.agent.hint import Hint
+from keeper.agent.jobs import Job
 from keeper.agent.rescue import Memory, Rescue
 from keeper.agent.work import Work
 from keeper.transcripts.glance import Live
@@ -33,6 +35,7 @@ class Resident:
         self.work = work
         self.condition = condition
         self.memory = Memory(clock)
+        self.job = Job("resident", EVERY_S, self.reconcile)
         self.ended = False
         self._gone: dict[tuple[str, str], None] = {}
         self._whole = False
@@ -40,6 +43,14 @@ class Resident:
         self._changed = threading.Condition()
 
     # ------------------------------------------------------------------ from any thread
+
+    def hears(self, hint: Hint) -> bool:
+        """Take a hint about a session; whether nobody else need look: the name is one that was put back. As many keeps
+        as a sweep took chats would hold up their coming back."""
+        profile, session = str(hint.profile), hint.session or ""
+        if hint.kind == "gone":
+            self.gone(profile, session)
+        return hint.kind == "made" and (profile, session) in self.memory.storm
 
     def gone(self, profile: str, session: str) -> None:
         """A name of this session went: noted, no more."""

@@ -26,7 +26,7 @@ from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job, Jobs
 from keeper.agent.journal import Journal, open_log
 from keeper.agent.queue import Queue, Task
-from keeper.agent.resident import EVERY_S, Resident
+from keeper.agent.resident import Resident
 from keeper.agent.server import Server
 from keeper.agent.service import WATCHDOG_S, Notify
 from keeper.agent.watch import Watch
@@ -71,9 +71,7 @@ class Agent:
         self.condition = Condition(Journal(self.clock), self.work.let_go)
         self.watch = Watch((), self.hint, self.clock)
         self.resident = Resident(self.work, self.condition)
-        self.jobs = Jobs(
-            [Job("reconcile", RECONCILE_S, self.reconcile), Job("resident", EVERY_S, self.resident.reconcile)]
-        )
+        self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job])
         self.server = Server(self.settings.vault, self.answer)
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, self.ending.is_set)
         self.told = ""
@@ -241,9 +239,7 @@ class Agent:
             self.condition.event("mass deletion", f"{hint.count} names went at once from {hint.path}")
         elif hint.session is None:
             self.ask("reconcile" if hint.kind == "all" else "look")
-        else:
-            if hint.kind == "gone":
-                self.resident.gone(str(hint.profile), hint.session)
+        elif not self.resident.hears(hint):
             self.queue.add(Task(str(hint.profile), hint.session), GONE_S if hint.kind == "gone" else 0.0)
 
     def _glance(self) -> list[Task]:
