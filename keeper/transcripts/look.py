@@ -19,8 +19,8 @@ from keeper.transcripts import swap
 from keeper.transcripts.held import NEWEST, Held, Site, drop, held_name, held_of, hold, one_each, quiet_now, release
 from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
 from keeper.transcripts.merge import merge
-from keeper.transcripts.reigns import union
-from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge, without_rot
+from keeper.transcripts.reigns import read_over_rot, union
+from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge
 
 
 def pin(pair: Pair) -> tuple[Site, Held]:
@@ -59,7 +59,7 @@ class Look:
         pair, pinned = self.pair, self.pinned
         self.kept, self.kept_inode, born = read_kept(pair)
         self.held = self._left(left)
-        self.rotten = self._read_over_rot()
+        self.rotten = self.pinned in read_over_rot(pair, [pinned, *self.held], self.kept)
         older = self._older_live()
         self.held += older
         # An earlier live inode of mode split is a part of what is known; what a killed run held is live's own.
@@ -67,18 +67,6 @@ class Look:
         self.base = union(pair, self.known, self.held, born, self.site.linked)
         self.found = judge(self.known, pinned.data, pair.main)
         self.seen = (pinned.inode[1], pinned.data.rfind(b"\n") + 1)
-
-    def _read_over_rot(self) -> bool:
-        """What an inode has in which a few bytes rotted is set aside, and the inode read as it was before; whether live
-        is such a one."""
-        found = False
-        for one in [self.pinned, *self.held]:
-            data = without_rot(one.data, self.kept) if one.damaged else one.data
-            if data != one.data:
-                self.pair.put_aside(os.path.basename(self.pair.kept), one.data)
-                one.data, one.used = data, data.rfind(b"\n") + 1
-                found = found or one is self.pinned
-        return found
 
     def _hold(self, path: str) -> Held:
         """Hold, and remember for `abandon`."""

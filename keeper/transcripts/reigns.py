@@ -13,7 +13,7 @@ from keeper.transcripts.held import Held
 from keeper.transcripts.kept import Pair
 from keeper.transcripts.merge import is_part, merge
 from keeper.transcripts.records import read, split, uuid_of
-from keeper.transcripts.verdict import Verdict, judge
+from keeper.transcripts.verdict import Verdict, judge, without_rot
 
 SAME_BIRTH_S = 3e-6
 """Births this close are one inode's, as its name and the volume tell them."""
@@ -58,6 +58,18 @@ def union(pair: Pair, data: bytes, held: list[Held], born: float, linked: bool =
         return joined
     # A file that was pruned or turned around by hand: kept's order is the one that stays.
     return _older_behind(whole, parts, born)
+
+
+def read_over_rot(pair: Pair, held: list[Held], kept: bytes) -> list[Held]:
+    """An inode in which a few bytes rotted is set aside, and read as it was before; which they are."""
+    rotten = []
+    for one in held:
+        data = without_rot(one.data, kept) if one.damaged else one.data
+        if data != one.data:
+            pair.put_aside(os.path.basename(pair.kept), one.data)
+            one.data, one.used = data, data.rfind(b"\n") + 1
+            rotten.append(one)
+    return rotten
 
 
 def _without_merged_damage(parts: list[Held]) -> list[Held]:

@@ -4,6 +4,7 @@ back, and what the live file has of its own is kept with it."""
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,7 @@ from tests import build
 from tests.build import CWD, append, jsonl, meta, prompt, real_kept, real_live, talk, write_live
 from tests.chat import put
 from tests.damage import cut_lines, flip, overwrite, seal_of, take_out, write_over
-from tests.seam import Deed, World, before, hooked, lines_of, names_of_ours, state_of, twice_or_missing, world
+from tests.seam import Deed, World, before, hooked, in_child, lines_of, names_of_ours, state_of, twice_or_missing, world
 
 SEALED = [*talk("abcdef"), meta("last-prompt", leafUuid="f")]
 NEWEST = talk("gh", parent="f")
@@ -277,6 +278,31 @@ def test_a_byte_that_rots_is_no_version_of_a_record_and_is_healed_in_the_live_fi
     assert (answer.action, names_of_ours(here.profile, here.root)) == ("folded", [])
     assert here.live.read_bytes() == here.kept.read_bytes() == jsonl(*wanted, *talk("yz", parent="x"))
     assert [one.read_bytes()[: len(rotten)] for one in (here.chat / "aside").iterdir()] == [rotten]
+
+
+def killed_before(name: str, run: Deed) -> bool:
+    """Whether the run was killed before its first change of that name."""
+
+    def hook(call: str, _: tuple[str, ...]) -> None:
+        if call == name:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched() -> None:
+        with hooked(hook):
+            run()
+
+    return in_child(watched) == -signal.SIGKILL
+
+
+@pytest.mark.accepts("SEAL-1", "SWAP-3")
+def test_rot_in_a_file_that_a_killed_keep_held_and_that_is_swept_since_is_read_over_too(here: World) -> None:
+    wanted = sealed(here, "link")
+    flip(here.live, here.live.stat().st_size // 2, 0)
+    append(here.live, jsonl(*talk("yz", parent="x")))
+    assert killed_before("exchange", here.keep)
+    here.live.unlink()
+    here.keep()
+    assert here.kept.read_bytes() == jsonl(*wanted, *talk("yz", parent="x"))
 
 
 @pytest.mark.accepts("SEAL-1", "SEAL-2")
