@@ -2,7 +2,7 @@
 
     scripts/bench.py                    every line; a few minutes
     scripts/bench.py --quick            the same with fewer bytes and fewer rounds
-    scripts/bench.py --only merge       one group: first, second, seal, restore, turn, merge, start, hook
+    scripts/bench.py --only merge       one group: first, second, seal, restore, turn, merge, start, hook, agent, large
     scripts/bench.py --json             one object with `"schema": 1` on stdout
     scripts/bench.py --write            and puts the lines into docs/performance.md, with the date and the machine
 
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import bench_data as data
+from bench_agent import agent_lines, start_line
 from bench_lines import Line, as_json, closing, write
 
 PYTHON = [sys.executable, "-c", "pass"]
@@ -352,6 +353,28 @@ def hook(stage: Stage) -> Iterator[Line]:
         yield Line("hook", f"`keeper hook`, {what}, by `python -c pass`", ratio, "×", limit, detail=detail)
 
 
+def agent(stage: Stage) -> Iterator[Line]:
+    """The agent over a thousand chats: how soon it keeps, what it costs; and its start over ten thousand."""
+    for chats in (200, 1000) if stage.quick else (1000, 10_000):
+        tree = data.profile(stage.disk / f"agent{chats}", chats, chats * 4000, companions=False)
+        vault = stage.new("vault")
+        env = stage.env(tree.path, vault)
+        timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+        if chats <= 1000 and not (stage.quick and chats == 1000):
+            yield from agent_lines(tree, vault, env, stage.quick)
+        else:
+            yield start_line(env, chats, 1.0, 3)
+
+
+def large(stage: Stage) -> Iterator[Line]:
+    """The agent's start over a hundred thousand chats."""
+    chats = 5000 if stage.quick else 100_000
+    tree = data.profile(stage.disk / "large", chats, chats * 1000, companions=False)
+    env = stage.env(tree.path, stage.new("vault"))
+    timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+    yield start_line(env, chats, 5.0, 2)
+
+
 # ---------------------------------------------------------------------- all of it
 
 GROUPS = {
@@ -363,6 +386,8 @@ GROUPS = {
     "merge": merge,
     "start": start,
     "hook": hook,
+    "agent": agent,
+    "large": large,
 }
 
 

@@ -32,7 +32,7 @@ class Queue:
         self.clock = clock
         self._due: dict[tuple[str, str], tuple[float, Task]] = {}
         self._busy: set[tuple[str, str]] = set()
-        self._again: dict[tuple[str, str], Task] = {}
+        self._again: dict[tuple[str, str], tuple[float, Task]] = {}
         self._changed = threading.Condition()
         self._closed = False
 
@@ -42,13 +42,13 @@ class Queue:
         with self._changed:
             if self._closed:
                 return  # what is hinted at now is found at the next start
-            if task.key in self._busy:
-                self._again[task.key] = task
-                return
-            known = self._due.get(task.key)
-            if known is None or due < known[0]:
-                self._due[task.key] = (due, task)
-                self._changed.notify()
+            self._note(self._again if task.key in self._busy else self._due, due, task)
+
+    def _note(self, where: dict[tuple[str, str], tuple[float, Task]], due: float, task: Task) -> None:
+        known = where.get(task.key)
+        if known is None or due < known[0]:
+            where[task.key] = (due, task)
+            self._changed.notify()
 
     def take(self, wait_s: float) -> Task | None:
         """The task that is due first; waits for one at most so long."""
@@ -67,17 +67,17 @@ class Queue:
                 self._changed.wait(min(end, due) - now)
 
     def done(self, task: Task) -> None:
-        """A worker is through with it; what was hinted at meanwhile is due now."""
+        """A worker is through with it; what was asked for meanwhile is due when it was asked for."""
         with self._changed:
             self._busy.discard(task.key)
             again = self._again.pop(task.key, None)
-        if again is not None:
-            self.add(again)
+            if again is not None:
+                self._note(self._due, *again)
 
     def close(self) -> list[Task]:
         """All that waits, due or not; nothing comes out any more, and nobody waits for it."""
         with self._changed:
-            waiting = [task for _, task in self._due.values()] + list(self._again.values())
+            waiting = [task for _, task in [*self._due.values(), *self._again.values()]]
             self._due.clear()
             self._again.clear()
             self._closed = True

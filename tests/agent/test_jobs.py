@@ -144,6 +144,18 @@ def test_a_session_that_is_hinted_at_while_it_is_kept_comes_out_again_and_never_
     assert queue.take(0) is None
 
 
+def test_what_a_worker_asks_for_again_is_due_when_it_asked_for_it() -> None:
+    now = [100.0]
+    queue = Queue(lambda: now[0])
+    queue.add(ONE)
+    assert queue.take(0) == ONE
+    queue.add(ONE, 0.5)
+    queue.done(ONE)
+    assert queue.take(0) is None
+    now[0] = 100.6
+    assert queue.take(0) == ONE
+
+
 def test_at_the_end_all_that_waits_is_handed_over_and_nobody_waits_any_longer() -> None:
     queue = Queue(time.monotonic)
     queue.add(ONE, 3600)
