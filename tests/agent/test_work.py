@@ -1,0 +1,218 @@
+"""What the agent does with a vault: a first pass over many chats, a glance, a pass that is stopped, no room to seal."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from keeper import claude, files
+from keeper.agent import work
+from keeper.agent.condition import Condition
+from keeper.agent.growth import Growth
+from keeper.agent.journal import Journal
+from keeper.agent.queue import Queue, Task
+from keeper.agent.work import Stopped, Work
+from keeper.agent.workers import Workers
+from keeper.transcripts import glance as glancing
+from tests.agent.running import until
+from tests.build import CWD, append, jsonl, session_id, talk, write_live
+from tests.seam import World, lines_of, world
+
+MANY = 60
+
+
+@pytest.fixture
+def here(profile: Path, vault_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(claude, "running_profiles", lambda *_: [])
+    return world(profile, vault_home, tmp_path / "state")
+
+
+@pytest.fixture
+def views(here: World) -> list[World]:
+    """Many chats that nobody has kept yet."""
+    found = [here.about(session_id(n), f"/srv/p{n % 7}") for n in range(1, MANY + 1)]
+    for one in found:
+        write_live(one.profile, one.cwd, one.session, jsonl(*talk("abc", one.session)))
+    return found
+
+
+def sealed(view: World) -> bool:
+    return (view.chat / "seal" / f"{view.session}.jsonl.seal").exists()
+
+
+def at_work(here: World, stop: bool = False) -> tuple[Work, list[str]]:
+    told: list[str] = []
+    return Work(here.settings, lambda: stop, told.append), told
+
+
+@pytest.mark.accepts("AGENT-1")
+def test_a_first_pass_over_many_links_them_all_before_it_seals_any_and_says_how_far_it_is(
+    here: World, views: list[World]
+) -> None:
+    mine, _ = at_work(here)
+    seen: list[tuple[int, int]] = []
+
+    def linked() -> None:
+        assert all(view.kept.samefile(view.live) for view in views)
+        assert not any(sealed(view) for view in views)
+
+    mine._go_on = lambda: seen.append(mine.sealing) if mine.sealing else None  # type: ignore[method-assign]
+    done = mine.reconcile(linked)
+    assert (done.sessions, done.changed, done.failures, done.unsealed) == (MANY, MANY, (), "")
+    assert all(sealed(view) for view in views)
+    assert seen == [(count, MANY) for count in range(1, MANY + 1)]
+    assert mine.sealing is None
+    again = mine.reconcile()
+    assert (again.sessions, again.changed) == (MANY, 0)
+
+
+def test_where_the_volume_has_no_room_for_seals_all_is_linked_and_that_is_told(
+    here: World, views: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, _ = at_work(here)
+    monkeypatch.setattr(work, "SPARE", 1000)
+    monkeypatch.setattr(work.os, "statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=1024))
+    done = mine.reconcile()
+    assert "too little room" in done.unsealed
+    assert all(view.kept.samefile(view.live) for view in views)
+    assert not any(sealed(view) for view in views)
+    monkeypatch.undo()
+    monkeypatch.setattr(claude, "running_profiles", lambda *_: [])
+    assert mine.reconcile().unsealed == ""
+    assert all(sealed(view) for view in views)
+
+
+@pytest.mark.accepts("AGENT-6")
+def test_a_pass_that_is_stopped_has_made_durable_what_it_did_and_the_next_one_does_the_rest(
+    here: World, views: list[World]
+) -> None:
+    mine, _ = at_work(here)
+    turns: list[int] = []
+
+    def stop() -> bool:
+        turns.append(1)
+        return len(turns) > MANY // 2
+
+    mine.stop = stop
+    with pytest.raises(Stopped):
+        mine.reconcile()
+    kept = [view for view in views if view.kept.exists()]
+    assert 0 < len(kept) < MANY
+    assert {row.session for row in here.vault().rows()} == {view.session for view in kept}
+    mine.stop = lambda: False
+    assert mine.reconcile().changed == MANY - len(kept)
+    assert all(view.kept.samefile(view.live) for view in views)
+
+
+@pytest.mark.accepts("AGENT-9")
+def test_a_glance_over_what_is_kept_reads_no_file_and_asks_once_for_each(
+    here: World, views: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What makes a start quick: one listing a folder, one stat a chat beside the listing's own, nothing opened."""
+    mine, _ = at_work(here)
+    mine.reconcile()
+    asked: Counter[str] = Counter()
+    regular = files.regular
+
+    def counted(path: str) -> os.stat_result | None:
+        asked[os.fspath(path)] += 1
+        return regular(path)
+
+    monkeypatch.setattr(glancing, "regular", counted)
+    monkeypatch.setattr(files, "open_read", None)
+    found = mine.glances()
+    assert [seen.unkept for seen in found.values()] == [()]
+    assert (len(asked), set(asked.values())) == (MANY, {1})
+    assert {session for seen in found.values() for session in seen.live} == {view.session for view in views}
+
+
+@pytest.mark.accepts("AGENT-1")
+def test_a_glance_names_what_is_new_another_inode_or_grown_where_kept_is_a_copy(
+    here: World, views: list[World]
+) -> None:
+    mine, _ = at_work(here)
+    mine.reconcile()
+    new = here.about(session_id(99))
+    write_live(new.profile, CWD, new.session, jsonl(*talk("ab", new.session)))
+    other = views[3]
+    other.live.unlink()
+    write_live(other.profile, other.cwd, other.session, jsonl(*talk("z", other.session)))
+    append(views[4].live, jsonl(*talk("d", views[4].session, parent="c")))
+    (found,) = mine.glances().values()
+    assert set(found.unkept) == {new.session, other.session}
+
+
+@pytest.mark.accepts("KEEP-2")
+def test_one_chats_slow_keep_delays_no_other(here: World, views: list[World], monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, _ = at_work(here)
+    queue, ended = Queue(time.monotonic), threading.Event()
+    condition = Condition(Journal(time.monotonic), mine.let_go)
+    workers = Workers(queue, mine, Growth(), condition, time.monotonic, ended.is_set)
+    slow, gate = views[0], threading.Event()
+    keep = Work.keep
+
+    def keeps(self: Work, profile: str, session: str) -> object:
+        if session == slow.session:
+            gate.wait(20)
+        return keep(self, profile, session)
+
+    monkeypatch.setattr(Work, "keep", keeps)
+    workers.start()
+    try:
+        for view in views:
+            queue.add(Task(str(view.profile), view.session))
+        until(lambda: all(view.kept.exists() for view in views[1:]), "all the others are kept")
+        assert not slow.kept.exists()
+        gate.set()
+        until(lambda: sealed(slow), "it is kept too")
+    finally:
+        gate.set()
+        ended.set()
+        queue.close()
+
+
+@pytest.mark.accepts("AGENT-2")
+def test_a_keep_that_raises_what_nobody_expected_is_told_and_ends_no_worker(
+    here: World, views: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, _ = at_work(here)
+    queue, ended = Queue(time.monotonic), threading.Event()
+    condition = Condition(Journal(time.monotonic), mine.let_go)
+    workers = Workers(queue, mine, Growth(), condition, time.monotonic, ended.is_set)
+    keep = Work.keep
+
+    def keeps(self: Work, profile: str, session: str) -> object:
+        if session == views[0].session:
+            raise RuntimeError("odd")
+        return keep(self, profile, session)
+
+    monkeypatch.setattr(Work, "keep", keeps)
+    workers.start()
+    try:
+        for _ in range(5):
+            queue.add(Task(str(here.profile), views[0].session))
+            until(lambda: not len(queue), "it was tried")
+        assert "RuntimeError: odd" in condition.troubles()[0]["why"]
+        for view in views[1:]:
+            queue.add(Task(str(view.profile), view.session))
+        until(lambda: all(sealed(view) for view in views[1:]), "all the others are kept")
+        until(lambda: condition.troubles() == [], "it is well again")
+    finally:
+        ended.set()
+        queue.close()
+
+
+def test_a_restore_for_a_door_puts_back_what_is_kept(here: World, views: list[World]) -> None:
+    mine, _ = at_work(here)
+    mine.reconcile()
+    view = views[5]
+    wanted = lines_of(view.live)
+    view.live.unlink()
+    assert mine.restore(str(view.profile), view.session).verdict == "absent"
+    assert lines_of(view.live) == wanted
