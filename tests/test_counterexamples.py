@@ -51,8 +51,18 @@ def late_lines_on_an_old_file(state: Model) -> None:
     assert len(lines) == len(set(lines))
 
 
+def a_subagent_alone_that_has_other_lines(state: Model) -> None:
+    """Its session is gone from the profile: it is looked at once a pass, not twice with two answers."""
+    state.subagent(number=0, old=True)
+    state.accept(number=0)
+    state.unlink(number=0)
+    state.recreate(how="trimmed", number=1)
+    state.keep_all(again=True)
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "late lines on an old file": ("no links", late_lines_on_an_old_file),
+    "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }
 
 

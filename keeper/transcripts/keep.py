@@ -23,7 +23,7 @@ from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.head import Head, cwd_of, owned_agents, read_head
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.kept import Outcome
-from keeper.transcripts.ledger import Kept, failure_of, row_after, told_after, warnings
+from keeper.transcripts.ledger import Kept, failure_of, headed, row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
 from keeper.transcripts.lives import keep_lives
 from keeper.transcripts.mirror import Mirror, parts
@@ -88,7 +88,8 @@ class Keeper:
         known = [session for session in owners if (str(profile), session) in self.known]
         lone = [session for session in known if session not in survey.footprints]
         old += [(Footprint(session, beside=owners[session]), None) for session in lone]
-        old += [(Footprint(session), None) for session in self._unfinished(str(profile), survey.footprints)]
+        met = {*survey.footprints, *lone}
+        old += [(Footprint(session), None) for session in self._unfinished(str(profile), met)]
         new.sort(key=lambda item: item[1].born if item[1] else 0.0)
         answers = [self._unread(profile, error) for error in survey.failures]
         wanted = [one for one in [*old, *new] if only is None or one[0].session in only]
@@ -257,13 +258,15 @@ class Keeper:
         told = facts.sessions.get(session)
         if told is None:
             head = head or self._head(footprint) or read_head(chat.kept(session), session)
-            told = SessionFacts(
-                live.parent.name if live else "", head.cwd, outcome.mode, head.born, head.head,
-                forked_from=head.copied_from, continues=head.named, entrypoint=head.entrypoint,
-            )  # fmt: skip
+            told = headed(SessionFacts(live.parent.name if live else "", "", outcome.mode, head.born), head)
             self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         else:
             told = told_after(told, outcome, live.parent.name if live else told.project, self.now)
+            if not told.head or not told.cwd:
+                # It was kept with its first line, which may tell nothing of it.
+                known, told = told.head, headed(told, self._head(footprint) or read_head(chat.kept(session), session))
+                if not known:
+                    self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         before = facts.sessions.get(session)
         moved = before is None or before.project != told.project
         if live is not None and moved and told.project not in claude.folder_names(told.cwd):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from keeper.claude import Footprint
 from keeper.errors import KeeperError, Partial
 from keeper.transcripts.chat import SessionFacts
+from keeper.transcripts.head import Head
 from keeper.transcripts.index import Row
 from keeper.transcripts.kept import Outcome
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, Verdict
@@ -49,6 +50,14 @@ def failure_of(errors: Sequence[KeeperError]) -> tuple[str | None, str | None, i
         return None, None, 0
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return errors[0].message + more, errors[0].cure, Partial.exit_code
+
+
+def headed(told: SessionFacts, head: Head) -> SessionFacts:
+    """A session's facts with what its first records say, as far as they have said nothing yet."""
+    return replace(
+        told, cwd=told.cwd or head.cwd, head=told.head or head.head, entrypoint=told.entrypoint or head.entrypoint,
+        forked_from=told.forked_from or head.copied_from, continues=told.continues or head.named,
+    )  # fmt: skip
 
 
 def told_after(told: SessionFacts, outcome: Outcome, project: str, now: float) -> SessionFacts:

@@ -10,7 +10,7 @@ import pytest
 
 from keeper.transcripts.forget import forget
 from tests import build
-from tests.build import CWD, jsonl, session_id, talk, write_live
+from tests.build import CWD, append, jsonl, meta, session_id, talk, write_live
 from tests.conftest import Ran
 from tests.seam import World
 from tests.seam import world as world_of
@@ -207,3 +207,23 @@ def test_a_cleared_session_is_no_fork(world: World) -> None:
         build.copy_real(version, "cleared", world.profile)
         world.keep_all()
     assert set(parents(world).values()) == {None}
+
+
+@pytest.mark.accepts("KEEP-12", "KEEP-15")
+def test_a_session_that_was_kept_with_a_line_that_tells_nothing_is_told_of_once_others_do(world: World) -> None:
+    """An agent keeps a file with its first line, and a fork's may be metadata alone."""
+    write_live(world.profile, CWD, world.session, jsonl(*talk("ab", session=world.session)))
+    world.keep()
+    fork = world.about(session_id(2))
+    live = write_live(fork.profile, CWD, fork.session, jsonl(meta("mode", mode="default", sessionId=fork.session)))
+    fork.keep()
+    facts = fork.vault().facts(fork.vault().chat(fork.session))
+    assert facts is not None
+    assert (facts.sessions[fork.session].cwd, facts.sessions[fork.session].forked_from) == ("", None)
+    append(live, jsonl(*talk("ab", session=fork.session), *talk("c", session=fork.session, parent="b")))
+    fork.keep()
+    facts = fork.vault().facts(fork.vault().chat(fork.session))
+    assert facts is not None
+    assert (facts.sessions[fork.session].cwd, facts.sessions[fork.session].forked_from) == (CWD, world.session)
+    (row,) = fork.vault().rows(fork.session)
+    assert (row.cwd, row.head) == (CWD, "a")
