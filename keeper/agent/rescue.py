@@ -32,6 +32,7 @@ from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.policy import (
     EXCLUDE,
     KEEP,
+    RESIDENT,
     REST_NS,
     Aged,
     fresh_times,
@@ -55,19 +56,26 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered from one look to the next; of a storm (what came back lately) the time that it had before and
-    the one that it got. `plan` is what the vault says is in hand: new times by profile and session."""
+    """What is remembered from one look to the next. Of a storm: what got new times lately, each with the time that it
+    had and the one that it got, and what came back (`returned`). `plan` is what the vault says is in hand: new times by
+    profile and session."""
 
     clock: Callable[[], float] = time.monotonic
     facts: dict[str, tuple[tuple[int, int], Facts | None]] = field(default_factory=dict)
     periods: dict[str, Retention] = field(default_factory=dict)
     excluded: set[Key] = field(default_factory=set)
+    resident: set[Key] = field(default_factory=set)
     seen: dict[str, dict[str, int]] = field(default_factory=dict)
     storm: dict[Key, tuple[int, int]] = field(default_factory=dict)
     storm_at: float = float("-inf")
+    returned: set[Key] = field(default_factory=set)
     plan: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     back: int = 0
+
+    def storms(self) -> bool:
+        """Whether what went now one sweep may have taken with what came back."""
+        return self.clock() - self.storm_at <= STORM_S
 
     def facts_of(self, vault: Vault, name: str) -> Facts | None:
         """A chat's facts, read again where the file is another one."""
@@ -82,7 +90,8 @@ class Memory:
     def policy(self, vault: Vault, row: Row) -> str:
         """The policy of a row's chat."""
         found = policy_of(self.facts_of(vault, row.chat), vault.settings.policy)
-        (self.excluded.add if found == EXCLUDE else self.excluded.discard)((row.profile, row.session))
+        for policy, those in ((EXCLUDE, self.excluded), (RESIDENT, self.resident)):
+            (those.add if found == policy else those.discard)((row.profile, row.session))
         return found
 
     def period(self, vault: Vault, profile: str, anew: bool = False) -> Retention:
@@ -126,9 +135,11 @@ class Rescue:
         self.hinted = hinted
         self.now_ns = time.time_ns()
         self.plan = memory.plan.get(profile, {})
+        self.times: dict[str, tuple[int, int]] = {}
         self.live = self._living()
-        if memory.clock() - memory.storm_at > STORM_S:
+        if not memory.storms():
             memory.storm.clear()
+            memory.returned.clear()
 
     def _living(self) -> dict[str, str]:
         """Where those of the rows live that live."""
@@ -144,8 +155,8 @@ class Rescue:
 
     # ------------------------------------------------------------------ back
 
-    def put_back(self) -> None:
-        """What a sweep took comes back; what others deleted is told."""
+    def put_back(self) -> set[str]:
+        """What a sweep took comes back; what others deleted is told. The sessions that came back."""
         swept: dict[str, Row] = {}
         deleted: list[Row] = []
         for session, row in self.rows.items():
@@ -163,6 +174,7 @@ class Rescue:
         for session, live in self.live.items():
             self._fill(self.rows[session], live)
         self._tell_deleted(deleted)
+        return swept.keys() - self.memory.failures.keys()
 
     def _took(self, row: Row) -> bool | None:
         """Whether a sweep took the live file; None where nothing is kept, or where its deletion was told before."""
@@ -170,10 +182,10 @@ class Rescue:
         times = _times(chat, row)
         if times is None:
             return None
-        mtime_ns, gone_ns = times
+        self.times[row.session] = mtime_ns, gone_ns = times
         if row.session in self.plan:
             return True
-        facts = self.memory.facts_of(self.vault, row.chat)
+        _, facts = self.memory.facts[row.chat]  # read a moment ago, for its policy
         told = facts.sessions.get(row.session) if facts else None
         if told is None or (told.deleted and mtime_ns <= told.deleted * 1e9):
             return None
@@ -203,9 +215,7 @@ class Rescue:
                 if session not in swept:
                     paths[session] = path
                     chats.append(self._aged(session, mtime_ns))
-            for row in rows:
-                times = _times(self.vault.chat(row.chat), row)
-                chats.append(self._aged(row.session, times[0] if times else 0))
+            chats += [self._aged(row.session, self.times[row.session][0]) for row in rows]
             need = {chat.session for chat in chats if chat.session in swept or self._in_hand(chat.session)}
             before_ns = half_way_ns(self.now_ns, memory.period(self.vault, self.profile).days)
             stamps |= fresh_times(chats, need, before_ns, self.now_ns)
@@ -215,6 +225,8 @@ class Rescue:
             memory.storm[(self.profile, session)] = was[session], stamp_ns
             if session in paths:
                 _touch(paths[session], stamp_ns)
+        memory.returned.update((self.profile, session) for session in swept)
+        memory.storm_at = memory.clock()
         restorer = Restorer(self.vault, self.now_ns, Want(profile=Path(self.profile)))
         answers = restore_all(
             restorer, swept.values(), stamps={session: ns for session, ns in stamps.items() if session in swept}

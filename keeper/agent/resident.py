@@ -16,7 +16,7 @@ from pathlib import Path
 from keeper.agent.condition import Condition
 from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job
-from keeper.agent.rescue import Memory, Rescue
+from keeper.agent.rescue import FEW, Key, Memory, Rescue
 from keeper.agent.work import Work
 from keeper.transcripts.glance import Live
 from keeper.transcripts.index import Row
@@ -29,15 +29,23 @@ EVERY_S = 3600.0
 
 
 class Resident:
-    """The policy at work. `clock` gives seconds and only goes forward."""
+    """The policy at work. `keep` is told of each session whose names went and that was not put back; `clock` gives
+    seconds and only goes forward."""
 
-    def __init__(self, work: Work, condition: Condition, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        work: Work,
+        condition: Condition,
+        keep: Callable[[str, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.work = work
         self.condition = condition
+        self.keep = keep
         self.memory = Memory(clock)
         self.job = Job("resident", EVERY_S, self.reconcile)
         self.ended = False
-        self._gone: dict[tuple[str, str], None] = {}
+        self._gone: dict[Key, bool] = {}
         self._whole = False
         self._loaded = False
         self._changed = threading.Condition()
@@ -45,17 +53,20 @@ class Resident:
     # ------------------------------------------------------------------ from any thread
 
     def hears(self, hint: Hint) -> bool:
-        """Take a hint about a session; whether nobody else need look: the name is one that was put back. As many keeps
-        as a sweep took chats would hold up their coming back."""
-        profile, session = str(hint.profile), hint.session or ""
+        """Take a hint about a session; whether nobody else need look: of a resident chat the names that go are looked
+        at here first, and those that come in a storm were put back. As many keeps as a sweep took chats would hold up
+        their coming back."""
+        key = str(hint.profile), hint.session or ""
         if hint.kind == "gone":
-            self.gone(profile, session)
-        return hint.kind == "made" and (profile, session) in self.memory.storm
+            known = key in self.memory.resident
+            self.gone(*key, alone=known)
+            return known
+        return hint.kind == "made" and key in self.memory.returned and self.memory.storms()
 
-    def gone(self, profile: str, session: str) -> None:
-        """A name of this session went: noted, no more."""
+    def gone(self, profile: str, session: str, alone: bool = False) -> None:
+        """A name of this session went: noted, no more. `alone`: nobody else was told."""
         with self._changed:
-            self._gone[(profile, session)] = None
+            self._gone[(profile, session)] = alone or self._gone.get((profile, session), False)
             self._changed.notify()
 
     def saw(self, profile: Path, live: Mapping[str, Live]) -> None:
@@ -103,8 +114,12 @@ class Resident:
         by_profile: dict[str, list[str]] = {}
         for profile, session in gone:
             by_profile.setdefault(profile, []).append(session)
+        done: set[Key] = set()
         for profile, sessions in by_profile.items():
-            self.condition.safely("resident", partial(self._look, profile, sessions))
+            self.condition.safely("resident", partial(self._look, profile, sessions, done))
+        for (profile, session), alone in gone.items():
+            if alone and (profile, session) not in done:
+                self.keep(profile, session)
         if whole:
             self.condition.safely("resident", self._look_over)
 
@@ -114,11 +129,17 @@ class Resident:
         if back:
             self.condition.event("sweep", f"{back} chats that a sweep took were put back")
 
-    def _look(self, profile: str, sessions: list[str]) -> None:
+    def _look(self, profile: str, sessions: list[str], done: set[Key]) -> None:
         vault = self.work.vault()
-        rows = self._resident([row for session in sessions for row in vault.rows(session)], profile)
+        if len(sessions) <= FEW:
+            found = [row for session in sessions for row in vault.rows(session)]
+        else:
+            wanted = set(sessions)
+            found = [row for row in vault.rows() if row.session in wanted]
+        rows = self._resident(found, profile)
         if rows:
-            Rescue(self.memory, self.condition, vault, profile, rows, hinted=True).put_back()
+            back = Rescue(self.memory, self.condition, vault, profile, rows, hinted=True).put_back()
+            done.update((profile, session) for session in back)
 
     def _look_over(self) -> None:
         vault = self.work.vault()

@@ -70,7 +70,7 @@ class Agent:
         self.work = Work(self.settings, self.ending.is_set, lambda note: self.condition.tell(note))
         self.condition = Condition(Journal(self.clock), self.work.let_go)
         self.watch = Watch((), self.hint, self.clock)
-        self.resident = Resident(self.work, self.condition)
+        self.resident = Resident(self.work, self.condition, lambda *key: self.queue.add(Task(*key), GONE_S))
         self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job])
         self.server = Server(self.settings.vault, self.answer)
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, self.ending.is_set)

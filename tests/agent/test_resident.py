@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from keeper.agent.condition import Condition
+from keeper.agent.hint import Hint
 from keeper.agent.journal import Journal
 from keeper.agent.resident import Resident
 from keeper.agent.work import Work
@@ -38,7 +39,8 @@ class Agent:
         self.work = Work(world.settings, lambda: False, lambda note: None)
         self.condition = Condition(Journal(time.monotonic), self.work.let_go)
         self.clock = 1000.0
-        self.resident = Resident(self.work, self.condition, lambda: self.clock)
+        self.left: list[tuple[str, str]] = []
+        self.resident = Resident(self.work, self.condition, lambda *key: self.left.append(key), lambda: self.clock)
 
     def look(self) -> None:
         """The hourly look; moments after a storm it would know too much."""
@@ -255,6 +257,30 @@ def test_a_forgotten_chat_does_not_come_back(world: World, agent: Agent, run_kee
     vault.bury(first.stem, first.stem, str(world.profile), "forget", time.time())
     agent.told_gone(first, second)
     assert (first.exists(), second.exists()) == (False, True)
+
+
+@pytest.mark.accepts("POLICY-4", "AGENT-1")
+def test_the_queue_of_keeps_gets_what_went_and_was_not_put_back_and_nothing_else(world: World, agent: Agent) -> None:
+    swept, moved, unkept = chats(world, 3)
+    keep(world, unkept.stem, "keep")
+    agent.look()
+
+    def hears(kind: str, path: Path) -> bool:
+        return agent.resident.hears(Hint(world.profile, path.stem, kind, str(path)))
+
+    for path in (swept, moved, unkept):
+        set_age(path, 40)
+    swept.unlink()
+    (world.profile / "projects" / "-elsewhere").mkdir()
+    moved.rename(world.profile / "projects" / "-elsewhere" / moved.name)
+    assert [hears("gone", path) for path in (swept, moved, unkept)] == [True, True, False]
+    assert not hears("made", moved)
+    agent.turn()
+    assert agent.left == [(str(world.profile), moved.stem)]
+    assert hears("made", swept), "a name that was put back"
+    agent.clock += 60
+    agent.told_gone(moved)
+    assert not hears("made", swept), "a name that somebody made"
 
 
 # --- deleted on purpose -------------------------------------------------------------------------------------
