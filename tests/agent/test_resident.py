@@ -152,6 +152,34 @@ def test_what_one_sweep_takes_a_file_at_a_time_comes_back_in_its_old_order(world
     assert in_order(*paths)
 
 
+@pytest.mark.accepts("POLICY-4", "RESTORE-11")
+def test_what_comes_back_in_the_same_instant_has_its_old_order_too(
+    world: World, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = chats(world, 8)
+    now = time.time_ns()
+    monkeypatch.setattr("keeper.agent.rescue.time.time_ns", lambda: now)
+    for path in paths:
+        path.unlink()
+    agent.told_gone(*paths[:4])
+    agent.told_gone(*paths[4:])
+    assert in_order(*paths)
+
+
+@pytest.mark.accepts("POLICY-4")
+def test_a_split_chat_is_judged_by_the_time_of_the_file_that_lived(world: World, agent: Agent) -> None:
+    (live,) = chats(world, 1)
+    live.unlink()
+    write_live(world.profile, CWD, live.stem, jsonl(*talk("ab", live.stem)))
+    keep(world, live.stem)
+    assert not live.samefile(world.kept)
+    set_age(live, 40)
+    os.utime(world.kept)
+    live.unlink()
+    agent.told_gone(live)
+    assert live.read_bytes() == jsonl(*talk("abcd", live.stem))
+
+
 @pytest.mark.accepts("POLICY-4", "RESTORE-2")
 def test_chats_that_nobody_swept_keep_their_place_among_those_that_come_back(world: World, agent: Agent) -> None:
     swept = chats(world, 3, days=40)
@@ -235,6 +263,30 @@ def test_on_another_volume_it_comes_back_too(profile: Path, second_volume: Path)
     assert {path.read_bytes() for path in paths} == {jsonl(*talk("abcd", path.stem)) for path in paths}
 
 
+@pytest.mark.accepts("POLICY-4")
+def test_on_another_volume_what_a_sweep_took_while_no_agent_ran_is_judged_by_the_age_that_it_has(
+    profile: Path, second_volume: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy does not tell when the live file's name went: what was not told of may have been a sweep."""
+    world = world_of(profile, second_volume / "vault", second_volume / "state")
+    write_whole(profile, world.session)
+    age(profile, 3)
+    keep(world, world.session)
+    stays = world.about(session_id(2))
+    write_whole(profile, stays.session)
+    age(profile, 3)
+    keep(world, stays.session)
+    set_age(world.kept, 3)
+    world.live.unlink()
+    result = stays.companion / "tool-results" / "toolu_1.txt"
+    result.unlink()
+    now = time.time_ns()
+    monkeypatch.setattr("keeper.agent.rescue.time.time_ns", lambda: now + 30 * int(DAY_S) * 10**9)
+    Agent(world).look()
+    assert world.live.exists()
+    assert not result.exists(), "under a transcript that stays there is time enough to be told"
+
+
 @pytest.mark.accepts("POLICY-4", "KEEP-6")
 def test_a_chat_that_was_moved_by_claude_is_not_gone(world: World, agent: Agent) -> None:
     (live,) = chats(world, 1)
@@ -257,6 +309,8 @@ def test_a_forgotten_chat_does_not_come_back(world: World, agent: Agent, run_kee
     vault.bury(first.stem, first.stem, str(world.profile), "forget", time.time())
     agent.told_gone(first, second)
     assert (first.exists(), second.exists()) == (False, True)
+    assert agent.events("sweep") == ["1 chats that a sweep took were put back"]
+    assert agent.events("deleted") == []
 
 
 @pytest.mark.accepts("POLICY-4", "AGENT-1")
@@ -491,8 +545,8 @@ def test_a_sweep_that_had_judged_before_the_new_time_was_set_is_still_a_sweep(wo
 @pytest.mark.accepts("POLICY-4")
 def test_on_another_volume_a_deletion_after_a_new_time_is_a_deliberate_one(profile: Path, second_volume: Path) -> None:
     world = world_of(profile, second_volume / "vault", second_volume / "state")
-    (live,) = chats(world, 1, days=29)
-    set_age(world.kept, 29)
+    (live,) = chats(world, 1, days=31)
+    set_age(world.kept, 31)
     agent = Agent(world)
     agent.look()
     assert days_old(live) < 1
