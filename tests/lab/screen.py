@@ -36,6 +36,8 @@ def missing() -> str | None:
 def greeted(cli: Cli) -> None:
     """Leave the home as after the CLI's first start: theme chosen, key and folder approved."""
     cli.home.mkdir(parents=True, exist_ok=True)
+    # Without the list 1.0.124 does not start.
+    project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True, "allowedTools": []}
     state = {
         "hasCompletedOnboarding": True,
         "lastOnboardingVersion": "9.9.9",
@@ -43,7 +45,7 @@ def greeted(cli: Cli) -> None:
         "numStartups": 5,
         "autoUpdates": False,
         "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
-        "projects": {str(cli.cwd): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+        "projects": {str(cli.cwd): project},
     }
     (cli.home / ".claude.json").write_text(json.dumps(state))
 
@@ -149,8 +151,11 @@ class Screen:
 
     def _prompt(self) -> str:
         """What stands in the line for the next prompt (the first line of it)."""
-        lines = [line for line in self.seen().splitlines() if line.startswith("❯")]
-        return lines[-1].removeprefix("❯").strip() if lines else ""
+        seen = self.seen().splitlines()
+        for sign in ("❯", ">"):  # The second up to 2.0.14 at least.
+            if lines := [line for line in seen if line.startswith(sign)]:
+                return lines[-1].removeprefix(sign).strip()
+        return ""
 
     def leave(self) -> None:
         """/exit, and wait until the process is gone."""
