@@ -29,7 +29,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import compat_page
-from compat_assumed import COLUMNS, GROUPS, NOT_ASKED, drifted
+from compat_assumed import COLUMNS, GROUPS, NOT_ASKED, OLDEST, drifted
 from compat_trial import Question, Trial
 
 from keeper.claude import version_of
@@ -62,32 +62,30 @@ def ask(
 
 
 @contextlib.contextmanager
-def _place(leave: Path | None) -> Iterator[Path]:
-    """A folder for one version's homes; a new folder in `leave` gets what is in it at the end.
+def place_alone(leave: Path | None = None) -> Iterator[Path]:
+    """A folder for one version's homes; a new folder in `leave` gets a copy of all at the end.
 
-    As root it is a file system that this process alone has (and its children): an agent of keeper's that runs on the
-    machine looks for the profiles of running Claudes, and would keep these.
+    Where root may mount, it is a file system that this process and its children alone have: an agent of keeper's that
+    runs on the machine looks for the profiles of running Claudes, and would keep these.
     """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        if os.geteuid() == 0:
-            _mount_alone(place)
+        mounted = os.geteuid() == 0 and _mount_alone(place)
         try:
             yield place
             if leave is not None:
                 leave.mkdir(parents=True, exist_ok=True)
                 shutil.copytree(place, tempfile.mkdtemp(dir=leave), symlinks=True, dirs_exist_ok=True)
         finally:
-            if os.geteuid() == 0:
+            if mounted:
                 subprocess.run(["umount", "-l", place], check=True)
 
 
-def _mount_alone(folder: Path) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNS) != 0:
-        raise SystemExit(f"this machine lacks mounts: {os.strerror(ctypes.get_errno())}")
+def _mount_alone(folder: Path) -> bool:
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
+        return False
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
+    return subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=False).returncode == 0
 
 
 def row(version: str, answers: dict[str, str]) -> str:
@@ -121,7 +119,7 @@ def main() -> int:
             wrong.append(f"{version}: cannot be installed: {why}")
             continue
         chosen = [QUESTIONS[name] for name in given.only or QUESTIONS]
-        with _place(given.leave) as place:
+        with place_alone(given.leave) as place:
             answers, why_not = ask(version, chosen, place, patient=given.patient)
         if not given.only:
             answers = {column.name: answers.get(column.name, "?" if why_not else NOT_ASKED) for column in COLUMNS}
@@ -129,7 +127,9 @@ def main() -> int:
         wrong += why_not
         wrong += [f"{version}: {name}: {said}" for name, said in drifted(version, answers).items()]
         print(row(version, answers), flush=True)
-        if given.write:
+        if version_of(version) < version_of(OLDEST):
+            print(f"{version}: before {OLDEST}: kept and restored, never folded; not in the page", file=sys.stderr)
+        elif given.write:
             compat_page.write({**compat_page.read(), version: {**compat_page.read().get(version, {}), **answers}})
     for line in wrong:
         print(line, file=sys.stderr)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compat_doors import by_hook, by_shim, clears, folds, restores
-from compat_files import companions, continues, places, resumes, typed, writes
+from compat_doors import by_hook, by_shim, clears, folds, restores, typed
+from compat_files import companions, continues, places, resumes, writes
 from compat_life import hooks, nothing_kept, sweeps
 from compat_trial import Question
 
 from keeper.claude import version_of
 
 OLDEST = "1.0.124"
-"""Before it, up to 1.0.117, every resume writes a new id: kept and restored, never folded (FIT-2)."""
+"""The oldest that is supported. Up to 1.0.117 every resume writes a new id: kept and restored, never folded (FIT-2)."""
 NOT_ASKED = "–"
 """The answer of a version that was not seen to do the thing in the time that the question takes."""
 
@@ -41,7 +41,7 @@ class Column:
     """What keeper does about the versions that differ."""
 
     def assumed(self, version: str) -> tuple[str, ...]:
-        """The answers that keeper is ready for, of that version."""
+        """The answers that keeper is ready for, of that version; none before the oldest that it supports."""
         asked = version_of(version)
         began = [era for era in self.eras if version_of(era.since) <= asked]
         if not began:
@@ -108,7 +108,7 @@ GROUPS = (
     ),
     Group(
         "What a resume takes and where it goes on",
-        (resumes, continues, typed),
+        (resumes, continues),
         (
             always("-p --resume", "same file", "A resume goes on in the same file, on the same inode."),
             Column(
@@ -245,7 +245,7 @@ GROUPS = (
     ),
     Group(
         "With keeper",
-        (restores, folds, clears, by_hook, by_shim),
+        (restores, folds, typed, clears, by_hook, by_shim),
         (
             always("kept", "linked", "What a resume appends is kept as it is written: kept and live are one file."),
             always(
@@ -257,6 +257,7 @@ GROUPS = (
             always(
                 "recreated", "folded", "Deleted under a running process and folded: one file again, every turn loads."
             ),
+            always("typed turn", "back", "Typed in a resumed session on a terminal, and put back with that session."),
             Column(
                 "cleared",
                 "What is kept after a /clear in a stream.",
@@ -286,6 +287,6 @@ def drifted(version: str, answers: dict[str, str]) -> dict[str, str]:
     for column in COLUMNS:
         said, assumed = answers.get(column.name, NOT_ASKED), column.assumed(version)
         waited = (column.name, said) == BY_PATIENCE and "not in 15 s" in assumed
-        if said not in (*assumed, NOT_ASKED) and not waited:
-            found[column.name] = f"{said}, assumed {' or '.join(assumed) or 'nothing'}"
+        if assumed and said not in (*assumed, NOT_ASKED) and not waited:
+            found[column.name] = f"{said}, assumed {' or '.join(assumed)}"
     return found

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from pathlib import Path
 
-from compat_trial import ALLOWED, CALLS, LONG_OUTPUT, Answers, Home, Trial, agents_beside, two_turns
+from compat_trial import (
+    ALLOWED,
+    CALLS,
+    LONG_OUTPUT,
+    Answers,
+    Home,
+    Trial,
+    agents_beside,
+    records,
+    transcripts,
+    two_turns,
+)
 from compat_trial import session as an_id
 from record_hooks import settings
 
 from tests.lab import footprint, stories
 from tests.lab.cli import age
-from tests.lab.waiting import quiet
+from tests.lab.screen import Screen
+from tests.lab.waiting import TimedOut, eventually, quiet
 from tests.real.through_shim import ThroughShim
 
 ONE_TWO = stories.Story(("one", "two"))
@@ -113,6 +126,35 @@ def clears(trial: Trial) -> Answers:
         home.keeper("keep", session)
     chats = sorted(path.name for path in (home.vault / "chats").iterdir())
     yield "cleared", {1: "one chat", 2: "two chats"}.get(len(chats), str(chats))
+
+
+def typed(trial: Trial) -> Answers:
+    """Where an interactive resume goes on; deleted with all others, what was typed comes back with its session."""
+    home, one = trial.home("typed"), an_id(14)
+    cli = home.cli
+    live, seen = two_turns(cli, one), ""
+
+    def there() -> list[Path]:
+        return [path for path in cli.profile.glob("projects/*/*.jsonl") if b"heard typed" in path.read_bytes()]
+
+    with contextlib.suppress(TimedOut), Screen(cli, "--resume", one) as screen:
+        try:
+            screen.wait("(?m)^[❯>]")
+            screen.type("WORD=typed @@say heard typed")
+            eventually("the turn", lambda: _answered(there()), 40.0)
+        except TimedOut as why:
+            seen = f"{why}: {screen.seen()}"
+    assert there(), seen
+    yield "typed --resume", "same file" if live in there() else "another file"
+    home.keeper("keep", *(str(path) for path in transcripts(cli)))
+    for path in transcripts(cli):
+        path.unlink()
+    home.keeper("restore", one)
+    yield "typed turn", "back" if there() else "lost"
+
+
+def _answered(paths: list[Path]) -> bool:
+    return any(record.get("type") == "assistant" for path in paths for record in records(path)[-4:])
 
 
 def _lost(story: stories.Story, home: Home, session: str) -> str:

@@ -23,8 +23,7 @@ from compat_trial import session as an_id
 
 from keeper.claude import folder_names
 from tests.lab.cli import Cli, age
-from tests.lab.screen import Screen
-from tests.lab.waiting import TimedOut, eventually, quiet
+from tests.lab.waiting import quiet
 
 ODD = "a.b_c d-é☃😀"
 LONG_UNITS = 230
@@ -196,26 +195,3 @@ def continues(trial: Trial) -> Answers:
     age(quiet(cli.transcript(late)), days=1)
     words = cli.say("@@recall", "--continue").history.words
     yield "--continue takes", "newest time" if "one" in words else "by other means"
-
-
-def typed(trial: Trial) -> Answers:
-    """Where an interactive resume goes on."""
-    cli, one = trial.home("typed").cli, an_id(14)
-    live, seen = two_turns(cli, one), ""
-
-    def there() -> list[Path]:
-        return [path for path in cli.profile.glob("projects/*/*.jsonl") if b"heard typed" in path.read_bytes()]
-
-    with contextlib.suppress(TimedOut), Screen(cli, "--resume", one) as screen:
-        try:
-            screen.wait("(?m)^[❯>]")
-            screen.type("WORD=typed @@say heard typed")
-            eventually("the turn", lambda: _answered(there()), 40.0)
-        except TimedOut as why:
-            seen = f"{why}: {screen.seen()}"
-    assert there(), seen
-    yield "typed --resume", "same file" if live in there() else "another file"
-
-
-def _answered(paths: list[Path]) -> bool:
-    return any(record.get("type") == "assistant" for path in paths for record in records(path)[-4:])

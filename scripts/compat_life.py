@@ -121,9 +121,17 @@ def _plant(cli: Cli) -> dict[str, Path]:
 def _line(session: str, uuid: str) -> str:
     """A prompt as the CLI would have written it; without a time 2.0.76 ends at its start."""
     record = {
-        "parentUuid": None, "isSidechain": False, "userType": "external", "cwd": "/", "sessionId": session,
-        "version": "2.0.0", "gitBranch": "", "type": "user", "message": {"role": "user", "content": "hi"},
-        "uuid": uuid, "timestamp": "2025-01-01T00:00:00.000Z",
+        "parentUuid": None,
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": "/",
+        "sessionId": session,
+        "version": "2.0.0",
+        "gitBranch": "",
+        "type": "user",
+        "message": {"role": "user", "content": "hi"},
+        "uuid": uuid,
+        "timestamp": "2025-01-01T00:00:00.000Z",
     }
     return json.dumps(record) + "\n"
 

@@ -20,13 +20,15 @@ GENERATIONS = (OLDEST, "2.0.14", "2.0.76", "2.1.15", "2.1.61", "2.1.110", "2.1.1
 @pytest.mark.alone
 @pytest.mark.timeout(600)
 @pytest.mark.accepts("FIT-1")
-def test_the_newest_version_here_is_as_keeper_assumes(needs: Needs, tmp_path: Path) -> None:
+def test_the_newest_version_here_is_as_keeper_assumes(needs: Needs) -> None:
     for lack in (namespace.missing(), screen.missing()):
         if lack:
             needs.lacking(lack, "run scripts/test as root")
-    newest = max((one.name for one in install.cache().glob("[0-9]*.[0-9]*.[0-9]*[0-9]")), key=version_of, default="")
-    needs.claude(newest or install.NEWEST)
-    answers, why_not = compat.ask(newest, QUESTIONS, tmp_path)
+    here = [one.name for one in install.cache().glob("*") if install.VERSION.fullmatch(one.name)]
+    newest = max(here, key=version_of, default=install.NEWEST)
+    needs.claude(newest)
+    with compat.place_alone() as place:
+        answers, why_not = compat.ask(newest, QUESTIONS, place)
     assert why_not == []
     assert compat_assumed.drifted(newest, answers) == {}
     assert set(answers) == {column.name for column in COLUMNS}
