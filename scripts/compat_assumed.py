@@ -172,9 +172,9 @@ GROUPS = (
             ),
             Column(
                 "tail, then kept",
-                "The other way round.",
-                (Era("all", until="2.1.112"), Era("a part", "2.1.116")),
-                "Never written: kept's order comes first.",
+                "The other way round, as the CLI wrote both: hangs on where its last `last-prompt` stands.",
+                (Era("all", until="2.1.197"), Era("a part", "2.1.328")),
+                "Never written: kept's order comes first. (Without such a record it is a part on 2.1.158 and 2.1.197.)",
             ),
             Column(
                 "a record missing",

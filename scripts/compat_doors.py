@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -141,7 +142,7 @@ def typed(trial: Trial) -> Answers:
         try:
             screen.wait("(?m)^[❯>]")
             screen.type("WORD=typed @@say heard typed")
-            eventually("the turn", lambda: _answered(there()), 40.0)
+            eventually("the turn", lambda: any(_answered(path) for path in there()), 40.0)
         except TimedOut as why:
             seen = f"{why}: {screen.seen()}"
     assert there(), seen
@@ -153,8 +154,8 @@ def typed(trial: Trial) -> Answers:
     yield "typed turn", "back" if there() else "lost"
 
 
-def _answered(paths: list[Path]) -> bool:
-    return any(record.get("type") == "assistant" for path in paths for record in records(path)[-4:])
+def _answered(path: Path) -> bool:
+    return any(one.get("type") == "assistant" and "heard typed" in json.dumps(one) for one in records(path))
 
 
 def _lost(story: stories.Story, home: Home, session: str) -> str:
