@@ -141,6 +141,11 @@ class Keeper:
                 continue  # the keep itself meets it again, and tells of it
         return None
 
+    def _telling(self, footprint: Footprint, chat: Chat) -> Head:
+        """The head of what is live, or of kept where that one tells nothing."""
+        head = self._head(footprint)
+        return head if head and head.head else read_head(chat.kept(footprint.session), footprint.session)
+
     # ------------------------------------------------------------------ one footprint
 
     def footprint(self, profile: Path, footprint: Footprint, head: Head | None) -> Kept | None:
@@ -257,14 +262,14 @@ class Keeper:
         live = footprint.transcripts[0] if footprint.transcripts else None
         told = facts.sessions.get(session)
         if told is None:
-            head = head or self._head(footprint) or read_head(chat.kept(session), session)
+            head = head if head and head.head else self._telling(footprint, chat)
             told = headed(SessionFacts(live.parent.name if live else "", "", outcome.mode, head.born), head)
             self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         else:
             told = told_after(told, outcome, live.parent.name if live else told.project, self.now)
             if not told.head or not told.cwd:
                 # It was kept with its first line, which may tell nothing of it.
-                known, told = told.head, headed(told, self._head(footprint) or read_head(chat.kept(session), session))
+                known, told = told.head, headed(told, self._telling(footprint, chat))
                 if not known:
                     self.family.met(Row.of(chat.name, session, str(profile), told, self.now))
         before = facts.sessions.get(session)
