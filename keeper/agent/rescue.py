@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-
-import orjson
 
 from keeper import claude, disk, files
 from keeper.agent.condition import Condition
+from keeper.agent.memory import Memory
 from keeper.claude import Footprint
-from keeper.errors import KeeperError
 from keeper.files import regular
-from keeper.retention import Retention, retention
 from keeper.transcripts.back import Back
-from keeper.transcripts.chat import Chat, Facts
+from keeper.transcripts.chat import Chat
 from keeper.transcripts.head import owned_agents
 from keeper.transcripts.index import Row
 from keeper.transcripts.mass import restore_all
@@ -32,92 +29,17 @@ from keeper.transcripts.mirror import Mirror, Part, parts
 from keeper.transcripts.policy import (
     EXCLUDE,
     KEEP,
-    RESIDENT,
     REST_NS,
     Aged,
     fresh_times,
     half_way_ns,
     may_be_swept,
-    policy_of,
 )
 from keeper.transcripts.restore import Restorer, Want
 from keeper.transcripts.vault import Vault
 
-PLAN = "resident.json"
-"""The new times that are about to be given: what a killed run had in hand."""
 FEW = 8
 """So many sessions are looked for one by one; for more all of the profile is listed."""
-STORM_S = 5.0
-"""A sweep takes its files one after the other: what came back so lately has the place that it had before, and what
-goes of it now the same sweep took."""
-
-Key = tuple[str, str]
-
-
-@dataclass(slots=True)
-class Memory:
-    """What is remembered from one look to the next. Of a storm: what got new times lately, each with the time that it
-    had and the one that it got, and what came back (`returned`). `plan` is what the vault says is in hand: new times by
-    profile and session."""
-
-    clock: Callable[[], float] = time.monotonic
-    facts: dict[str, tuple[tuple[int, int], Facts | None]] = field(default_factory=dict)
-    periods: dict[str, Retention] = field(default_factory=dict)
-    excluded: set[Key] = field(default_factory=set)
-    resident: set[Key] = field(default_factory=set)
-    seen: dict[str, dict[str, int]] = field(default_factory=dict)
-    storm: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    storm_at: float = float("-inf")
-    returned: set[Key] = field(default_factory=set)
-    plan: dict[str, dict[str, int]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    back: int = 0
-
-    def storms(self) -> bool:
-        """Whether what went now one sweep may have taken with what came back."""
-        return self.clock() - self.storm_at <= STORM_S
-
-    def facts_of(self, vault: Vault, name: str) -> Facts | None:
-        """A chat's facts, read again where the file is another one."""
-        chat = vault.chat(name)
-        seen = regular(chat.facts_file)
-        mark = (seen.st_ino, seen.st_mtime_ns) if seen else (0, 0)
-        known = self.facts.get(name)
-        if known is None or known[0] != mark:
-            known = self.facts[name] = mark, vault.facts(chat)
-        return known[1]
-
-    def policy(self, vault: Vault, row: Row) -> str:
-        """The policy of a row's chat."""
-        found = policy_of(self.facts_of(vault, row.chat), vault.settings.policy)
-        for policy, those in ((EXCLUDE, self.excluded), (RESIDENT, self.resident)):
-            (those.add if found == policy else those.discard)((row.profile, row.session))
-        return found
-
-    def period(self, vault: Vault, profile: str, anew: bool = False) -> Retention:
-        """After how long a sweep takes a file of this profile, at the worst."""
-        if anew or profile not in self.periods:
-            cwds = [row.cwd for row in vault.rows() if row.profile == profile and row.cwd]
-            cwds += [one.cwd for one in claude.running() if str(one.profile) == profile]
-            self.periods[profile] = retention(Path(profile), cwds)
-        return self.periods[profile]
-
-    def load(self, vault: Vault) -> None:
-        """What a killed run had in hand."""
-        with suppress(OSError, ValueError, KeeperError):
-            found = orjson.loads(files.read(vault.root / PLAN))
-            self.plan = {str(profile): dict(times) for profile, times in dict(found).items()}
-
-    def keep_plan(self, vault: Vault, profile: str, times: Mapping[str, int]) -> None:
-        """These are in hand in that profile."""
-        before = dict(self.plan)
-        self.plan.pop(profile, None)
-        if times:
-            self.plan[profile] = dict(times)
-        if self.plan != before and self.plan:
-            disk.write_file(vault.root / PLAN, orjson.dumps(self.plan), sync=False)
-        elif self.plan != before:
-            disk.unlink(vault.root / PLAN)
 
 
 class Rescue:
@@ -185,9 +107,8 @@ class Rescue:
         self.times[row.session] = mtime_ns, gone_ns = times
         if row.session in self.plan:
             return True
-        _, facts = self.memory.facts[row.chat]  # read a moment ago, for its policy
-        told = facts.sessions.get(row.session) if facts else None
-        if told is None or (told.deleted and mtime_ns <= told.deleted * 1e9):
+        deleted = self.memory.told[row.chat][2].get(row.session)  # read a moment ago, for its policy
+        if deleted is not None and mtime_ns <= deleted * 1e9:
             return None
         if row.mode == "copy":
             gone_ns = self.now_ns

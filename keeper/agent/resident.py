@@ -16,7 +16,8 @@ from pathlib import Path
 from keeper.agent.condition import Condition
 from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job
-from keeper.agent.rescue import FEW, Key, Memory, Rescue
+from keeper.agent.memory import Key, Memory
+from keeper.agent.rescue import FEW, Rescue
 from keeper.agent.work import Work
 from keeper.transcripts.glance import Live
 from keeper.transcripts.index import Row
@@ -148,8 +149,8 @@ class Resident:
             self._loaded = True
         every = vault.rows()
         chats = {row.chat for row in every}
-        for name in self.memory.facts.keys() - chats:
-            del self.memory.facts[name]
+        for name in self.memory.told.keys() - chats:
+            del self.memory.told[name]
         for profile in profiles_of(vault):
             rows = self._resident(every, str(profile))
             if rows:

@@ -154,12 +154,12 @@ class Agent:
     def _ready(self) -> None:
         if not self.ready:
             self.ready = time.time()
-            self.resident.start()
             self.notify.tell("READY=1", f"MAINPID={os.getpid()}")
             self.condition.tell(f"ready: {len(self.growth)} chats live, {self.watch.cost().watches} watches")
             self._put_down()
             if self.on_ready is not None:
                 self.on_ready(self.status())
+            self.resident.start()
 
     def _loop(self) -> None:
         growth_due = poll_due = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from keeper.transcripts.keep import Options
 from tests.build import CWD, jsonl, session_id, talk, write_live
 from tests.chat import DAY_S, age, files, put, sweep, write_whole
 from tests.conftest import Ran
-from tests.seam import World, calls_of, killed_at, names_of_ours
+from tests.seam import World, calls_of, failing, hooked, killed_at, names_of_ours, refusing
 from tests.seam import world as world_of
 
 
@@ -248,6 +249,45 @@ def test_what_cannot_be_put_back_now_is_a_trouble_and_the_next_look_tries_again(
     agent.look()
     assert live.exists()
     assert agent.condition.troubles() == []
+
+
+@pytest.mark.accepts("POLICY-4", "FAULT-4")
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES])
+def test_after_any_change_that_failed_the_next_look_has_all_back_in_its_order(
+    tmp_path: Path, second_volume: Path, code: int
+) -> None:
+    world = world_of(second_volume / "profile", second_volume / "vault", second_volume / "state")
+
+    def begin() -> list[Path]:
+        for used in (world.profile, world.root, world.settings.state_home):
+            shutil.rmtree(used, ignore_errors=True)
+        paths = chats(world, 3)
+        sweep(world.profile)
+        return paths
+
+    begin()
+    calls = calls_of(lambda: Agent(world).look())
+    for number, call in enumerate(calls):
+        paths = begin()
+        agent = Agent(world)
+        agent.clock += 60
+        agent.resident.reconcile()
+        with hooked(failing(number, code)):
+            agent.resident.turn()
+        agent.look()
+        assert all(path.exists() for path in paths), f"{call} failed"
+        assert in_order(*paths), f"{call} failed"
+        assert agent.condition.troubles() == [], f"{call} failed"
+
+
+@pytest.mark.accepts("POLICY-4", "FAULT-4")
+def test_on_a_full_volume_it_comes_back_too(world: World, agent: Agent) -> None:
+    """It takes a link and no room; the plan that cannot be noted is only for a run that is killed."""
+    first, second = chats(world, 2)
+    sweep(world.profile)
+    with hooked(refusing("create", errno.ENOSPC)):
+        agent.told_gone(first, second)
+    assert in_order(first, second)
 
 
 @pytest.mark.accepts("POLICY-4")
