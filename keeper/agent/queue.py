@@ -6,6 +6,7 @@ workers at once. It refuses to know what a keep is.
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class Queue:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self._due: dict[tuple[str, str], tuple[float, Task]] = {}
+        self._order: list[tuple[float, tuple[str, str]]] = []
         self._busy: set[tuple[str, str]] = set()
         self._again: dict[tuple[str, str], tuple[float, Task]] = {}
         self._changed = threading.Condition()
@@ -42,13 +44,16 @@ class Queue:
         with self._changed:
             if self._closed:
                 return  # what is hinted at now is found at the next start
-            self._note(self._again if task.key in self._busy else self._due, due, task)
+            self._note(due, task)
 
-    def _note(self, where: dict[tuple[str, str], tuple[float, Task]], due: float, task: Task) -> None:
+    def _note(self, due: float, task: Task) -> None:
+        where = self._again if task.key in self._busy else self._due
         known = where.get(task.key)
         if known is None or due < known[0]:
             where[task.key] = (due, task)
-            self._changed.notify()
+            if where is self._due:
+                heapq.heappush(self._order, (due, task.key))
+                self._changed.notify()
 
     def take(self, wait_s: float) -> Task | None:
         """The task that is due first; waits for one at most so long."""
@@ -56,15 +61,24 @@ class Queue:
         with self._changed:
             while True:
                 now = self.clock()
-                key = min(self._due, key=lambda key: self._due[key][0], default=None)
-                due, task = self._due[key] if key is not None else (end, None)
-                if key is not None and task is not None and due <= now:
-                    del self._due[key]
-                    self._busy.add(key)
+                due, task = self._first()
+                if task is not None and due <= now:
+                    heapq.heappop(self._order)
+                    del self._due[task.key]
+                    self._busy.add(task.key)
                     return task
                 if self._closed or now >= end:
                     return None
                 self._changed.wait(min(end, due) - now)
+
+    def _first(self) -> tuple[float, Task | None]:
+        """What is due first; of a session that is due sooner by now the later place is passed over."""
+        while self._order:
+            due, key = self._order[0]
+            if key in self._due and self._due[key][0] == due:
+                return self._due[key]
+            heapq.heappop(self._order)
+        return float("inf"), None
 
     def done(self, task: Task) -> None:
         """A worker is through with it; what was asked for meanwhile is due when it was asked for."""
@@ -72,13 +86,14 @@ class Queue:
             self._busy.discard(task.key)
             again = self._again.pop(task.key, None)
             if again is not None:
-                self._note(self._due, *again)
+                self._note(*again)
 
     def close(self) -> list[Task]:
         """All that waits, due or not; nothing comes out any more, and nobody waits for it."""
         with self._changed:
             waiting = [task for _, task in [*self._due.values(), *self._again.values()]]
             self._due.clear()
+            self._order.clear()
             self._again.clear()
             self._closed = True
             self._changed.notify_all()
