@@ -64,13 +64,17 @@ class Running:
 
 
 @contextmanager
-def running(environ: Mapping[str, str], *args: str, until_ready: bool = True) -> Iterator[Running]:
-    """The agent, ready; it is gone at the end, however the test ends."""
+def running(
+    environ: Mapping[str, str], *args: str, until_ready: bool = True, sees_running: bool = False
+) -> Iterator[Running]:
+    """The agent, ready; it is gone at the end, however the test ends. `sees_running`: it learns profiles from the
+    Claude processes of this machine."""
+    program = ["-m", "keeper"] if sees_running else ["-c", ALONE_ON_THE_MACHINE]
     vault = Path(environ["KEEPER_HOME"])
     log = Path(environ["HOME"]) / f"agent-{time.monotonic_ns()}.err"
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-c", ALONE_ON_THE_MACHINE, "run", *args],
+            [sys.executable, *program, "run", *args],
             env=dict(environ), stdin=subprocess.DEVNULL, stdout=errors, stderr=errors,
         )  # fmt: skip
     agent = Running(process, vault, log)

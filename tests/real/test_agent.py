@@ -1,14 +1,15 @@
 """The agent beside the real CLI: one that ran before it, a file that is recreated, an agent that was killed, forks."""
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.agent.running import Running, running, until
-from tests.lab import stories
-from tests.lab.cli import Cli
+from tests.conftest import Ran
+from tests.lab import install, stories
+from tests.lab.cli import Cli, records
 from tests.lab.waiting import quiet
 from tests.real.conftest import OTHER, SESSION
 from tests.real.test_recreated import uuids_in, words_in
@@ -74,3 +75,34 @@ def test_a_fork_is_kept_as_a_chat_of_its_own_with_its_parent_told(cli: Cli, envi
         facts = kept(agent, OTHER).parent / "chat.json"
         until(lambda: f'"forked_from": "{SESSION}"' in facts.read_text(), "its parent is told")
         assert words_in(kept(agent)) == ["a"]
+
+
+@pytest.mark.accepts("KEEP-22", "KEEP-13", "RESTORE-6")
+@pytest.mark.parametrize("version", [install.NEWEST])
+def test_one_that_runs_in_a_profile_that_nobody_named_is_kept_there_and_forked_through_a_turn_there(
+    cli: Cli, environ: dict[str, str], run_keeper: Callable[..., Ran], tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "another profile"
+    cli = cli.with_env(CLAUDE_CONFIG_DIR=str(elsewhere))
+    with cli.talk("--session-id", SESSION) as talk:
+        talk.turn("WORD=a @@say a")
+        talk.turn("WORD=b @@say b")
+        (live,) = elsewhere.glob(f"projects/*/{SESSION}.jsonl")
+        quiet(live)
+        with running(environ, sees_running=True) as agent:
+            until(lambda: agent.keeps(SESSION, live), "it is kept")
+            assert str(elsewhere) in agent.status()["profiles"]
+            talk.turn("WORD=c @@say c")
+            until(lambda: words_in(kept(agent)) == ["a", "b", "c"], "its next turn too")
+        quiet(live)
+    live.unlink()
+    first_answer = next(r["uuid"] for r in records(kept_in(environ)) if r.get("type") == "assistant")
+    ran = run_keeper("restore", SESSION, "--through", first_answer, "--json")
+    assert ran.code == 0, ran.err
+    fork = ran.json["session"]
+    assert words_in(next(elsewhere.glob(f"projects/*/{fork}.jsonl"))) == ["a"]
+    assert stories.Story(("a", "d")).lost(cli.resume(fork, prompt="WORD=d @@say d").history) == ""
+
+
+def kept_in(environ: dict[str, str]) -> Path:
+    return Path(environ["KEEPER_HOME"]) / "chats" / SESSION / f"{SESSION}.jsonl"
