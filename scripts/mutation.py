@@ -40,7 +40,7 @@ MODULES = {
     "merge": ("merge", "mutants"),
     "verdict": ("verdict", "mutants", "verdict_table"),
     "swap": ("swap", "mutants", "guards"),
-    "seal": ("seal", "mutants", "audit"),
+    "seal": ("seal", "mutants"),
     "keep": ("keep", "mutants", "guards", "head"),
     "restore": ("restore", "mutants", "mass"),
 }

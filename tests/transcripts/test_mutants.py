@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
-from keeper.transcripts import records
+from keeper.transcripts import records, seal
+from keeper.transcripts.frame import Frame, last_frame, walk
 from keeper.transcripts.records import is_unread
 from keeper.transcripts.verdict import ALIKE_BYTES, Judgement, Verdict, has_own, judge, judge_sealed
 from tests.build import answer, boundary, jsonl, meta, prompt, talk
+from tests.damage import overwrite
+from tests.seam import calls_of
 
 A, B, C, D = talk("abcd")
 
@@ -188,3 +195,268 @@ def test_a_damaged_file_has_a_record_of_its_own_where_it_is_not_what_damage_made
     assert not has_own(jsonl(A, GONE), jsonl(A, changed(GONE, ALIKE_BYTES)))
     assert has_own(jsonl(A, GONE), jsonl(A, changed(GONE, ALIKE_BYTES + 1)))
     assert has_own(jsonl(A, GONE), jsonl(A, GONE.replace(b'"uuid":"gone"', b'"uuid":"goxx"')))
+
+
+# --- seal -----------------------------------------------------------------------------------------------
+
+TURN = jsonl(*talk("ab"))
+LONG = [prompt(f"long{number}", None, f"{number} " * 1000) for number in range(8)]
+
+
+class Sealing:
+    """A seal, and the file that it is of, which changes as a test says."""
+
+    def __init__(self, place: Path) -> None:
+        self.path, self.file = str(place / "x.seal"), place / "x"
+        self.content = b""
+        self.now = 0
+
+    def grow(self, more: bytes, sync: bool = False, label: str = "") -> Frame | None:
+        self.content += more
+        self.file.write_bytes(self.content)
+        with self.file.open("rb") as stream:
+            return seal.grow(self.path, last_frame(self.path), stream.fileno(), self._tick(), sync, label)
+
+    def become(self, content: bytes, sync: bool = False) -> Frame | None:
+        self.content = content
+        self.file.write_bytes(content)
+        return seal.splice(self.path, seal.read(self.path), content, self._tick(), sync)
+
+    def repack(self) -> bool:
+        return seal.repack(self.path, f"{self.path}.new")
+
+    def frames(self) -> list[Frame]:
+        return [frame for _, frame in walk(self.path) if isinstance(frame, Frame)]
+
+    def places(self) -> list[tuple[int, int, int]]:
+        """Offset, bytes removed and bytes inserted of each frame."""
+        return [(frame.offset, frame.removed, frame.inserted) for frame in self.frames()]
+
+    def holds(self) -> bool:
+        last = last_frame(self.path)
+        assert last is not None
+        with self.file.open("rb") as stream:
+            return seal.holds(last, stream.fileno())
+
+    def _tick(self) -> int:
+        self.now += 10**10
+        return self.now
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Sealing:
+    return Sealing(tmp_path)
+
+
+@pytest.mark.accepts("SEAL-4")
+def test_after_whatever_was_sealed_the_file_that_was_sealed_holds_and_no_other(one: Sealing) -> None:
+    lines = jsonl(*LONG)
+    one.grow(lines)
+    assert one.holds()
+    one.become(lines[: len(jsonl(*LONG[:2]))] + TURN + lines[len(jsonl(*LONG[:2])) :])
+    assert one.holds()
+    one.become(one.content[: -len(jsonl(*LONG[6:]))] + jsonl(A, *LONG[6:]))
+    assert one.holds()
+    one.repack()
+    assert one.holds()
+    assert seal.read(one.path).content == one.content
+    for at in (len(one.content) - 1, len(one.content) - 4096):
+        changed = bytearray(one.content)
+        changed[at] ^= 1
+        one.file.write_bytes(changed)
+        assert not one.holds(), at
+    one.file.write_bytes(one.content[:-1])
+    assert not one.holds()
+    one.file.write_bytes(b"x" + one.content[1:])
+    assert one.holds(), "more than the last 4 KiB was read"
+
+
+@pytest.mark.accepts("SEAL-3", "SEAL-5")
+def test_a_splice_takes_the_changed_lines_and_no_others(one: Sealing) -> None:
+    one.grow(jsonl(A, B, C, D))
+    a, b, c, d = (len(jsonl(line)) for line in (A, B, C, D))
+    new = B.replace(b"answer b", b"another b")
+    last = one.become(jsonl(A, new, C, D))
+    assert one.places()[1:] == [(a, b, len(new) + 1)]
+    assert last == last_frame(one.path)
+    assert one.become(one.content) == last, "nothing changed"
+    one.become(jsonl(A, new, D))
+    # The next line goes along: it begins with the bytes with which the one that is gone began.
+    assert one.places()[2:] == [(a + len(new) + 1, c + d, d)]
+    one.become(jsonl(A, new, B, D))
+    assert one.places()[3:] == [(a + len(new) + 1, d, b + d)]
+    assert seal.read(one.path).content == one.content
+
+
+@pytest.mark.accepts("SEAL-5")
+def test_a_long_splice_is_frames_of_whole_lines_of_which_the_first_takes_away(one: Sealing) -> None:
+    one.grow(jsonl(A, B, C))
+    many = [prompt(f"m{number}", None, "x" * 300_000) for number in range(8)]
+    one.become(jsonl(A, *many, C))
+    places = one.places()[1:]
+    assert [removed for _, removed, _ in places] == [len(jsonl(B)), *[0] * (len(places) - 1)]
+    assert len(places) == 3
+    assert all(inserted % len(jsonl(many[0])) == 0 for _, _, inserted in places)
+    assert one.holds()
+    assert seal.read(one.path).content == one.content
+
+
+def test_what_is_sealed_for_a_turn_is_synced_and_for_a_pass_is_not(one: Sealing) -> None:
+    def synced(run: Callable[[], object]) -> bool:
+        return "sync" in [call for call, _ in calls_of(run)]
+
+    assert synced(lambda: one.grow(TURN, sync=True))
+    assert not synced(lambda: one.grow(TURN, sync=False))
+    assert synced(lambda: one.become(TURN, sync=True))
+    assert not synced(lambda: one.become(b"", sync=False))
+    with one.file.open("rb") as stream:
+        assert synced(lambda: seal.grow(f"{one.path}2", None, stream.fileno(), 1)) is False
+    one.grow(TURN)
+    with one.file.open("rb") as stream:
+        assert synced(lambda: seal.grow(f"{one.path}2", None, stream.fileno(), 1))
+    assert synced(lambda: seal.splice(f"{one.path}2", seal.read(f"{one.path}2"), b"", 2))
+
+
+@pytest.mark.accepts("SEAL-3")
+def test_whose_seal_it_is_stands_in_its_first_frame_alone(one: Sealing) -> None:
+    assert (seal.label_of(one.path), seal.first_time(one.path)) == ("", 0)
+    many = jsonl(*(prompt(f"m{number}", None, "x" * 300_000) for number in range(18)))
+    one.grow(many, label="subagents/agent-\udcff.jsonl")
+    one.grow(TURN, label="another")
+    for _ in range(2):
+        assert seal.label_of(one.path) == "subagents/agent-\udcff.jsonl"
+        assert seal.first_time(one.path) == 10**10
+        assert [bool(frame.about) for frame in one.frames()] == [True] + [False] * (len(one.frames()) - 1)
+        assert len(one.frames()) > 1
+        assert one.repack()
+    overwrite(Path(one.path), 0, b"bad")
+    assert seal.label_of(one.path) == ""
+    assert seal.first_time(one.path) == 0
+
+
+@pytest.mark.accepts("SEAL-6")
+def test_a_repack_makes_large_frames_and_counts_the_loose_ones_anew(one: Sealing) -> None:
+    for number in range(6):
+        one.grow(jsonl(*talk([f"p{number}", f"a{number}"])))
+    one.become(one.content.replace(b"answer a5", b"another a5"))
+    assert one.frames()[-1].loose == 7
+    assert one.repack()
+    assert [frame.loose for frame in one.frames()] == [0, 0]
+    assert [len(frame.marks) for frame in one.frames()] == [5, 0]
+    one.grow(TURN)
+    assert one.frames()[-1].loose == 1
+    big = jsonl(*(prompt(f"m{number}", None, "x" * 300_000) for number in range(40)))
+    one.grow(big)
+    assert one.repack()
+    assert max(frame.inserted for frame in one.frames()) == 4 << 20
+    assert seal.read(one.path).content == one.content
+
+
+@pytest.mark.accepts("SEAL-4")
+def test_a_frame_of_another_history_is_told_and_stops_a_repack(one: Sealing, tmp_path: Path) -> None:
+    """Its own digest fits, its chain does not."""
+    other = Sealing(tmp_path / "other")
+    other.file.parent.mkdir()
+    for which, first in ((one, TURN), (other, TURN.replace(b"answer b", b"answer x"))):
+        which.grow(first)
+        which.become(first.replace(b"prompt a", b"prompt !"))
+    (_, _), (at, _) = walk(one.path)
+    theirs = Path(other.path).read_bytes()
+    assert len(theirs) == os.path.getsize(one.path)
+    overwrite(Path(one.path), at, theirs[at:])
+    assert [bad.kind for bad in seal.read(one.path).bad] == ["its chain does not fit"]
+    assert not one.repack()
+
+
+@pytest.mark.accepts("SEAL-4")
+def test_behind_a_lost_splice_nothing_before_it_is_believed(one: Sealing) -> None:
+    """It may have changed any of it; if it was an append, only what it appended is not known."""
+    one.grow(TURN)
+    one.become(TURN.replace(b"answer b", b"another!"))
+    one.grow(jsonl(C, D))
+    frames = [at for at, _ in walk(one.path)]
+    overwrite(Path(one.path), frames[1] + 8, b"\xff")
+    found = seal.read(one.path)
+    assert found.whole_lines() == jsonl(D), "C may be the end of a line that began before it"
+    assert found.holes == bytearray(b"\1" * len(TURN) + b"\0" * len(jsonl(C, D)))
+    assert len(found.content) == len(one.content)
+
+
+@pytest.mark.accepts("SEAL-4")
+def test_behind_a_lost_append_all_but_it_is_known(one: Sealing) -> None:
+    for more in (TURN, jsonl(C), jsonl(D)):
+        one.grow(more)
+    frames = [at for at, _ in walk(one.path)]
+    overwrite(Path(one.path), frames[1] + 8, b"\xff")
+    found = seal.read(one.path)
+    assert found.whole_lines() in (TURN, TURN + jsonl(D))
+    assert len(found.content) == len(one.content)
+    assert bytes(found.content).startswith(TURN)
+    overwrite(Path(one.path), frames[0] + 8, b"\xff")
+    assert seal.read(one.path).whole_lines() == b""
+
+
+@pytest.mark.accepts("SEAL-4", "SEAL-5")
+def test_a_hole_is_sealed_anew_from_its_first_byte_on_and_gone_then(one: Sealing) -> None:
+    one.grow(jsonl(*LONG))
+    one.become(jsonl(*LONG[:4], A, *LONG[4:]))
+    one.grow(TURN)
+    frames = list(walk(one.path))
+    overwrite(Path(one.path), frames[1][0] + 250, b"xx")
+    hole = len(jsonl(*LONG[:4]))
+    found = seal.read(one.path)
+    assert found.holes is not None and found.holes.index(1) == hole
+    assert sum(found.holes) == one.places()[1][2]
+    one.become(one.content)
+    assert one.places()[-1] == (hole, len(one.content) - hole, len(one.content) - hole)
+    mended = seal.read(one.path)
+    assert (mended.content, mended.holes, mended.whole_lines()) == (one.content, None, one.content)
+
+
+@pytest.mark.parametrize("size", [0, 5, seal.RESTART - 1, seal.RESTART, seal.RESTART + 7, 2 * seal.RESTART + 3])
+def test_the_last_lines_end_is_found_however_long_the_unfinished_one_is(one: Sealing, size: int) -> None:
+    one.file.write_bytes(TURN + b"x" * size)
+    with one.file.open("rb") as stream:
+        for start in (0, 1, len(TURN) - 1, len(TURN)):
+            assert seal.end_of_lines(stream.fileno(), start) == len(TURN)
+        if size:
+            assert seal.end_of_lines(stream.fileno(), len(TURN) + 1) == len(TURN) + 1
+
+
+WORDS = [b"", b"a", b"ab", b"aa", b"aab", b"aba", b"abab", b"b", b"ba", b"aaaa", b"abcab", b"cab"]
+
+
+@pytest.mark.parametrize("old", WORDS)
+@pytest.mark.parametrize("new", WORDS)
+def test_two_contents_begin_and_end_alike_as_far_as_they_can(old: bytes, new: bytes) -> None:
+    front = len(os.path.commonprefix([old, new]))
+    back = len(os.path.commonprefix([old[front:][::-1], new[front:][::-1]]))
+    assert seal.common(old, new) == (front, back)
+
+
+@pytest.mark.accepts("SEAL-1")
+def test_a_file_that_is_shorter_when_it_is_read_is_not_sealed(one: Sealing, monkeypatch: pytest.MonkeyPatch) -> None:
+    last = one.grow(TURN)
+    one.file.write_bytes(TURN + jsonl(C, D))
+    monkeypatch.setattr(seal, "end_of_lines", lambda fd, start: len(TURN) + len(jsonl(C, D)))
+    before = os.path.getsize(one.path)
+    with one.file.open("rb") as stream:
+        os.truncate(one.file, len(TURN))
+        assert seal.grow(one.path, last, stream.fileno(), 10**18) == last
+    assert os.path.getsize(one.path) == before
+
+
+def test_what_was_sealed_at_a_time_is_read_with_its_holes(one: Sealing) -> None:
+    for more in (jsonl(A), jsonl(B), jsonl(C)):
+        one.grow(more)
+    one.become(one.content + jsonl(D))
+    frames = list(walk(one.path))
+    overwrite(Path(one.path), frames[1][0] + 250, b"xx")
+    for second, lines in ((1, b""), (10, jsonl(A)), (20, jsonl(A))):
+        assert seal.read(one.path, second * 10**9).whole_lines() == lines
+    late = seal.read(one.path, 20 * 10**9)
+    assert (len(late.content), late.holes) == (
+        len(jsonl(A, B)),
+        bytearray(len(jsonl(A)) * b"\0" + len(jsonl(B)) * b"\1"),
+    )
+    assert not seal.read(one.path, 10 * 10**9).bad
