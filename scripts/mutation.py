@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument("--tests", action="append", default=[], help="these tests instead of the module's")
     parser.add_argument("--killers", type=Path, help="a file for the test that failed for each mutant")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the ends of all that was begun
     wanted = asked.module or list(MODULES)
     if asked.only:
         wanted = list(dict.fromkeys(name.split(".")[2] for name in asked.only))

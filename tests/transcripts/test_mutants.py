@@ -289,6 +289,13 @@ def test_a_splice_takes_the_changed_lines_and_no_others(one: Sealing) -> None:
 
 
 @pytest.mark.accepts("SEAL-5")
+def test_a_blank_first_line_is_a_line(one: Sealing) -> None:
+    one.grow(b"\nab\n")
+    one.become(b"\nax\n")
+    assert one.places()[1:] == [(1, 3, 3)]
+
+
+@pytest.mark.accepts("SEAL-5")
 def test_a_long_splice_is_frames_of_whole_lines_of_which_the_first_takes_away(one: Sealing) -> None:
     one.grow(jsonl(A, B, C))
     many = [prompt(f"m{number}", None, "x" * 300_000) for number in range(8)]
@@ -314,6 +321,7 @@ def test_what_is_sealed_for_a_turn_is_synced_and_for_a_pass_is_not(one: Sealing)
     one.grow(TURN)
     with one.file.open("rb") as stream:
         assert synced(lambda: seal.grow(f"{one.path}2", None, stream.fileno(), 1))
+    assert seal.label_of(f"{one.path}2") == ""
     assert synced(lambda: seal.splice(f"{one.path}2", seal.read(f"{one.path}2"), b"", 2))
 
 
@@ -389,8 +397,12 @@ def test_behind_a_lost_append_all_but_it_is_known(one: Sealing) -> None:
     frames = [at for at, _ in walk(one.path)]
     overwrite(Path(one.path), frames[1] + 8, b"\xff")
     found = seal.read(one.path)
-    assert found.whole_lines() in (TURN, TURN + jsonl(D))
+    assert [bad.kind for bad in found.bad] == ["no frame stands here", "hangs on a frame that does not prove out"]
+    assert found.whole_lines() == TURN
     assert len(found.content) == len(one.content)
+    before = Path(one.path).read_bytes()
+    assert not one.repack()
+    assert Path(one.path).read_bytes() == before
     assert bytes(found.content).startswith(TURN)
     overwrite(Path(one.path), frames[0] + 8, b"\xff")
     assert seal.read(one.path).whole_lines() == b""
@@ -447,6 +459,16 @@ def test_a_file_that_is_shorter_when_it_is_read_is_not_sealed(one: Sealing, monk
         os.truncate(one.file, len(TURN))
         assert seal.grow(one.path, last, stream.fileno(), 10**18) == last
     assert os.path.getsize(one.path) == before
+
+
+@pytest.mark.accepts("SEAL-1", "SEAL-4")
+def test_what_is_sealed_behind_damage_that_nobody_saw_yet_proves_out_all_the_same(one: Sealing) -> None:
+    whole = jsonl(*LONG)
+    one.grow(whole)
+    one.content = b"#" + whole[1:]
+    one.grow(TURN)
+    found = seal.read(one.path)
+    assert (found.bad, found.whole_lines()) == ([], whole + TURN)
 
 
 def test_what_was_sealed_at_a_time_is_read_with_its_holes(one: Sealing) -> None:
