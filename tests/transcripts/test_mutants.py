@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
+from keeper.errors import DiskError
 from keeper.transcripts import records, seal
 from keeper.transcripts.frame import Frame, last_frame, walk
 from keeper.transcripts.records import is_unread
 from keeper.transcripts.verdict import ALIKE_BYTES, Judgement, Verdict, has_own, judge, judge_sealed
-from tests.build import answer, boundary, jsonl, meta, prompt, talk
+from tests.build import answer, boundary, jsonl, meta, prompt, talk, write_live
 from tests.damage import overwrite
-from tests.seam import calls_of
+from tests.seam import Hook, World, calls_of, hooked, in_child, lines_of, names_of_ours, refusing, world
+from tests.transcripts.test_swap import settled, to_be_folded
 
 A, B, C, D = talk("abcd")
 
@@ -485,3 +491,106 @@ def test_what_was_sealed_at_a_time_is_read_with_its_holes(one: Sealing) -> None:
         bytearray(len(jsonl(A)) * b"\0" + len(jsonl(B)) * b"\1"),
     )
     assert not seal.read(one.path, 10 * 10**9).bad
+
+
+# --- swap -----------------------------------------------------------------------------------------------
+
+NO_EXCHANGE = refusing("exchange", errno.EINVAL)
+
+
+@pytest.fixture(params=["one volume", "two volumes"])
+def here(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    place = tmp_path if request.param == "one volume" else request.getfixturevalue("second_volume")
+    (place / "profile" / "projects").mkdir(parents=True)
+    return world(place / "profile", tmp_path / "vault", tmp_path / "state")
+
+
+def on_move_to(live: Path, deed: Callable[[], object]) -> Hook:
+    """A volume without exchange, where something happens before M takes the name that live stepped aside from."""
+    done: list[bool] = []
+
+    def step(call: str, paths: tuple[str, ...]) -> None:
+        NO_EXCHANGE(call, paths)
+        if call == "move" and paths[1] == str(live) and not done:
+            done.append(True)
+            deed()
+
+    return step
+
+
+def fail() -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.accepts("SWAP-3")
+def test_a_live_file_that_stepped_aside_when_the_run_was_killed_is_put_back(here: World) -> None:
+    to_be_folded(here, NO_EXCHANGE)
+
+    def killed() -> None:
+        with hooked(on_move_to(here.live, kill)):
+            here.keep()
+
+    assert in_child(killed) == -signal.SIGKILL
+    assert not here.live.exists()
+    settled(here, NO_EXCHANGE, [A, B, C, D])
+
+
+@pytest.mark.accepts("SWAP-3")
+def test_a_live_file_that_stepped_aside_is_back_where_m_cannot_take_its_name(here: World) -> None:
+    to_be_folded(here, NO_EXCHANGE)
+    was = here.live.read_bytes()
+    with hooked(on_move_to(here.live, fail)), pytest.raises(DiskError):
+        here.keep()
+    assert here.live.read_bytes() == was
+    settled(here, NO_EXCHANGE, [A, B, C, D])
+
+
+@pytest.mark.accepts("SWAP-3")
+def test_a_live_file_that_cannot_step_aside_stays_and_no_note_tells_of_it(here: World) -> None:
+    to_be_folded(here, NO_EXCHANGE)
+    was = here.live.read_bytes()
+
+    def step(call: str, paths: tuple[str, ...]) -> None:
+        NO_EXCHANGE(call, paths)
+        if call == "replace" and paths[0] == str(here.live):
+            fail()
+
+    with hooked(step), pytest.raises(DiskError):
+        here.keep()
+    assert here.live.read_bytes() == was
+    notes = [json.loads(path.read_bytes())["name"] for path in here.chat.glob("swap/note-*")]
+    assert all(Path(unquote(name)).exists() for name in notes), "a note tells of a name that was never made"
+    settled(here, NO_EXCHANGE, [A, B, C, D])
+
+
+@pytest.mark.accepts("SWAP-4")
+def test_a_name_that_is_taken_between_the_two_steps_costs_a_round_and_no_line(here: World) -> None:
+    to_be_folded(here, NO_EXCHANGE)
+    (late,) = talk("e", parent="d")
+    with hooked(on_move_to(here.live, lambda: write_live(here.profile, here.cwd, here.session, jsonl(late)))):
+        here.keep()
+    assert lines_of(here.live) == lines_of(here.kept) == [A, B, C, D, late]
+    assert names_of_ours(here.profile, here.root) == []
+    settled(here, NO_EXCHANGE, [A, B, C, D, late])
+
+
+@pytest.mark.accepts("SWAP-3")
+@pytest.mark.parametrize("call", ["exchange", "link", "create"])
+def test_a_merge_that_took_no_name_is_not_left_in_the_swap_folder(here: World, call: str) -> None:
+    to_be_folded(here, None)
+
+    def step(name: str, paths: tuple[str, ...]) -> None:
+        if name == call and ".keeper-" in paths[0 if call != "link" else -1]:
+            fail()
+
+    try:
+        with hooked(step):
+            here.keep()
+    except DiskError:
+        merged = [path for path in (here.chat / "swap").iterdir() if path.read_bytes() == jsonl(A, B, C, D)]
+        assert merged == []
+    settled(here, None, [A, B, C, D])
