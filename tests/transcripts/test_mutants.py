@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote
@@ -13,13 +14,14 @@ from urllib.parse import unquote
 import pytest
 
 from keeper.errors import DiskError
-from keeper.transcripts import records, seal
+from keeper.transcripts import records, seal, swap
 from keeper.transcripts.frame import Frame, last_frame, walk
+from keeper.transcripts.held import Held
 from keeper.transcripts.records import is_unread
 from keeper.transcripts.verdict import ALIKE_BYTES, Judgement, Verdict, has_own, judge, judge_sealed
-from tests.build import answer, boundary, jsonl, meta, prompt, talk, write_live
+from tests.build import answer, append, boundary, jsonl, meta, prompt, talk, write_live
 from tests.damage import overwrite
-from tests.seam import Hook, World, calls_of, hooked, in_child, lines_of, names_of_ours, refusing, world
+from tests.seam import Hook, World, before, calls_of, hooked, in_child, lines_of, names_of_ours, refusing, world
 from tests.transcripts.test_swap import settled, to_be_folded
 
 A, B, C, D = talk("abcd")
@@ -594,3 +596,59 @@ def test_a_merge_that_took_no_name_is_not_left_in_the_swap_folder(here: World, c
         merged = [path for path in (here.chat / "swap").iterdir() if path.read_bytes() == jsonl(A, B, C, D)]
         assert merged == []
     settled(here, None, [A, B, C, D])
+
+
+@pytest.mark.accepts("SWAP-4")
+def test_a_stranger_that_repeats_a_line_of_m_adds_its_own_behind_all_that_m_has(here: World) -> None:
+    """It is younger than all of M, not a late part of it."""
+    to_be_folded(here, None)
+    late, new = talk("ef", parent="d")
+    append(here.live, jsonl(late))
+    with hooked(before("exchange", lambda: write_live(here.profile, here.cwd, here.session, jsonl(D, new)))):
+        here.keep()
+    assert lines_of(here.kept) == [A, B, C, D, late, new]
+    settled(here, None, [A, B, C, D, late, new])
+
+
+def held_with(place: Path, first: bytes, more: bytes) -> Held:
+    """An inode that is held, and what came on it since."""
+    place.write_bytes(first)
+    one = Held.open(str(place))
+    append(place, more)
+    return one
+
+
+@pytest.mark.accepts("SWAP-1")
+def test_a_late_line_of_an_older_file_goes_to_its_place_and_of_the_newest_to_the_end(tmp_path: Path) -> None:
+    (late,) = talk("y", parent="b")
+    data = jsonl(A, B, C, D)
+    older, newest = (held_with(tmp_path / name, jsonl(A, B), jsonl(late)) for name in ("older", "newest"))
+    assert swap.late(data, [older], 0.0) == jsonl(A, B, late, C, D)
+    assert swap.late(data, [newest], 0.0, newest) == data + jsonl(late)
+    for one in (older, newest):
+        assert one.quiet
+        assert not one.waits()
+        one.close()
+
+
+@pytest.mark.accepts("SWAP-1")
+def test_a_late_line_that_m_has_already_is_no_second_one(tmp_path: Path) -> None:
+    data = jsonl(A, B, C)
+    newest = held_with(tmp_path / "newest", jsonl(A, B), jsonl(C, D))
+    assert swap.late(data, [newest], 0.0, newest) == jsonl(A, B, C, D)
+    newest.close()
+
+
+@pytest.mark.accepts("SWAP-2")
+def test_an_unfinished_late_line_waits_and_so_does_a_writer_that_holds_on(tmp_path: Path) -> None:
+    one = held_with(tmp_path / "one", jsonl(A), C[:40])
+    fd = os.open(tmp_path / "one", os.O_WRONLY | os.O_APPEND)
+    try:
+        assert swap.late(jsonl(A), [one], 0.0, one) == jsonl(A)
+        assert not one.quiet
+    finally:
+        os.close(fd)
+    append(tmp_path / "one", C[40:] + b"\n")
+    assert swap.late(jsonl(A), [one], time.monotonic() + 60, one) == jsonl(A, C)
+    assert one.quiet
+    one.close()
