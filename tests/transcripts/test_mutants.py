@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -650,5 +651,22 @@ def test_an_unfinished_late_line_waits_and_so_does_a_writer_that_holds_on(tmp_pa
         os.close(fd)
     append(tmp_path / "one", C[40:] + b"\n")
     assert swap.late(jsonl(A), [one], time.monotonic() + 60, one) == jsonl(A, C)
+    assert one.quiet
+    one.close()
+
+
+@pytest.mark.accepts("SWAP-2")
+def test_a_writer_that_is_about_to_close_is_waited_for(tmp_path: Path) -> None:
+    one = held_with(tmp_path / "one", jsonl(A), b"")
+    fd = os.open(tmp_path / "one", os.O_WRONLY | os.O_APPEND)
+
+    def finish() -> None:
+        os.write(fd, jsonl(C))
+        os.close(fd)
+
+    timer = threading.Timer(0.1, finish)
+    timer.start()
+    assert swap.late(jsonl(A), [one], time.monotonic() + 60, one) == jsonl(A, C)
+    timer.join()
     assert one.quiet
     one.close()
