@@ -17,7 +17,7 @@ import pytest
 from keeper.errors import DiskError
 from keeper.transcripts import records, seal, swap
 from keeper.transcripts.frame import Frame, last_frame, walk
-from keeper.transcripts.held import Held
+from keeper.transcripts.held import Held, Site, hold
 from keeper.transcripts.records import is_unread
 from keeper.transcripts.verdict import ALIKE_BYTES, Judgement, Verdict, has_own, judge, judge_sealed
 from tests.build import answer, append, boundary, jsonl, meta, prompt, talk, write_live
@@ -670,3 +670,36 @@ def test_a_writer_that_is_about_to_close_is_waited_for(tmp_path: Path) -> None:
     timer.join()
     assert one.quiet
     one.close()
+
+
+@pytest.mark.accepts("SWAP-4", "RESTORE-4")
+@pytest.mark.parametrize("bring_back", [True, False])
+@pytest.mark.parametrize("gone", ["name", "folder", None])
+def test_a_swap_tells_what_it_did_and_makes_a_name_that_is_gone_only_where_it_is_asked_to(
+    tmp_path: Path, bring_back: bool, gone: str | None
+) -> None:
+    live, kept = tmp_path / "project" / "x.jsonl", tmp_path / "chat" / "x.jsonl"
+    for path in (live, kept):
+        path.parent.mkdir()
+        path.write_bytes(jsonl(A))
+    os.utime(live, ns=(10**18, 10**18))
+    site = Site(str(live), str(kept), str(tmp_path / "chat" / "swap"), "x.jsonl", linked=True)
+    one = hold(site, str(live))
+
+    def leave() -> None:
+        live.unlink()
+        if gone == "folder":
+            live.parent.rmdir()
+
+    asked = 2 * 10**18 if bring_back else None
+    with hooked(before("exchange" if gone == "name" else "link", leave, ".keeper-") if gone else lambda *_: None):
+        told = swap.swap(site, jsonl(A, B), [one], bring_back, asked)
+    assert (told.rounds, told.data, kept.read_bytes()) == (1, jsonl(A, B), jsonl(A, B))
+    assert kept.stat().st_mtime_ns == (asked or 10**18)
+    if gone and not bring_back:
+        assert told.placed == 0
+        assert not live.exists()
+    else:
+        assert told.placed == live.stat().st_ino == kept.stat().st_ino
+    one.close()
+    assert [path.name for path in tmp_path.rglob("*.tmp")] == []
