@@ -703,3 +703,26 @@ def test_a_swap_tells_what_it_did_and_makes_a_name_that_is_gone_only_where_it_is
         assert told.placed == live.stat().st_ino == kept.stat().st_ino
     one.close()
     assert [path.name for path in tmp_path.rglob("*.tmp")] == []
+
+
+@pytest.mark.accepts("SWAP-4", "RESTORE-4")
+def test_a_name_that_goes_and_is_taken_again_before_m_gets_it_costs_a_round(here: World) -> None:
+    write_live(here.profile, here.cwd, here.session, jsonl(A, B, C, D))
+    here.keep()
+    write_live(here.profile, here.cwd, here.session, jsonl(A, B))
+    (new,) = talk("e", parent="d")
+    steps: list[str] = []
+
+    def step(call: str, paths: tuple[str, ...]) -> None:
+        if call == "exchange" and not steps:
+            steps.append("gone")
+            here.live.unlink()
+        elif call == "move" and paths[1] == str(here.live) and steps == ["gone"]:
+            steps.append("taken")
+            write_live(here.profile, here.cwd, here.session, jsonl(new))
+
+    with hooked(step):
+        here.restore()
+    assert steps == ["gone", "taken"]
+    assert lines_of(here.live) == lines_of(here.kept) == [A, B, C, D, new]
+    settled(here, None, [A, B, C, D, new])
