@@ -41,8 +41,8 @@ MODULES = {
     "verdict": ("verdict", "mutants", "verdict_table"),
     "swap": ("swap", "mutants", "guards"),
     "seal": ("seal", "mutants"),
-    "keep": ("keep", "mutants", "head"),
-    "restore": ("restore", "mutants", "mass"),
+    "keep": ("keep", "mutants", "verdict"),
+    "restore": ("restore", "mutants"),
 }
 """The modules, and which tests are tried against each."""
 LEFT_OUT = (

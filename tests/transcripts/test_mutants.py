@@ -726,3 +726,16 @@ def test_a_name_that_goes_and_is_taken_again_before_m_gets_it_costs_a_round(here
     assert steps == ["gone", "taken"]
     assert lines_of(here.live) == lines_of(here.kept) == [A, B, C, D, new]
     settled(here, None, [A, B, C, D, new])
+
+
+@pytest.mark.accepts("SWAP-1", "SWAP-5")
+def test_what_comes_while_m_is_written_is_in_what_the_swap_tells(tmp_path: Path) -> None:
+    live, kept = tmp_path / "x.jsonl", tmp_path / "kept.jsonl"
+    live.write_bytes(jsonl(A))
+    site = Site(str(live), str(kept), str(tmp_path / "swap"), "x.jsonl", linked=True)
+    one = hold(site, str(live))
+    with hooked(before("link", lambda: append(live, jsonl(C)), ".keeper-")):
+        told = swap.swap(site, jsonl(A, B), [one], False)
+    assert (told.rounds, told.data) == (1, jsonl(A, B, C))
+    assert live.read_bytes() == kept.read_bytes() == jsonl(A, B, C)
+    one.close()
