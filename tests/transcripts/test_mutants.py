@@ -739,3 +739,49 @@ def test_what_comes_while_m_is_written_is_in_what_the_swap_tells(tmp_path: Path)
     assert (told.rounds, told.data) == (1, jsonl(A, B, C))
     assert live.read_bytes() == kept.read_bytes() == jsonl(A, B, C)
     one.close()
+
+
+@pytest.mark.accepts("SWAP-1", "SWAP-3")
+def test_the_name_of_what_came_out_tells_that_it_was_live_before_m(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the run ends right behind the exchange. On another volume M is a copy, whose birth tells nothing."""
+    monkeypatch.setattr(swap, "LEASE_WAIT_S", 0.02)
+    to_be_folded(here, None)
+    (new,) = talk("e", parent="d")
+    at = len(jsonl(A, B, C, D)) if here.root.stat().st_dev == here.profile.stat().st_dev else -1
+    passed: list[str] = []
+
+    def killed() -> None:
+        def step(call: str, paths: tuple[str, ...]) -> None:
+            if passed:
+                kill()
+            if call == "exchange":
+                passed.append(call)
+                write_live(here.profile, here.cwd, here.session, jsonl(new))
+
+        with hooked(step):
+            here.keep()
+
+    def told() -> list[int]:
+        names = [*here.live.parent.glob(".keeper-*"), *(here.chat / "swap").glob("*~*")]
+        held = [Held.open(str(name)) for name in names]
+        for one in held:
+            one.close()
+        return [one.at for one in held if one.data == jsonl(new)]
+
+    assert in_child(killed) == -signal.SIGKILL
+    assert told() == [at]
+    settled(here, None, [A, B, C, D, new])
+
+    write_live(here.profile, here.cwd, here.session, jsonl(C))
+    fds: list[int] = []
+
+    def recreate() -> None:
+        path = write_live(here.profile, here.cwd, here.session, jsonl(new))
+        fds.append(os.open(path, os.O_WRONLY | os.O_APPEND))
+
+    with hooked(before("exchange", recreate)):
+        here.keep()
+    assert told() == [at if at < 0 else len(jsonl(A, B, C, D, new))]
+    os.close(fds[0])
