@@ -18,6 +18,7 @@ from keeper.errors import DiskError
 from keeper.transcripts import records, seal, swap
 from keeper.transcripts.frame import Frame, last_frame, walk
 from keeper.transcripts.held import Held, Site, hold
+from keeper.transcripts.merge import merge
 from keeper.transcripts.records import is_unread
 from keeper.transcripts.verdict import ALIKE_BYTES, Judgement, Verdict, has_own, judge, judge_sealed
 from tests.build import answer, append, boundary, jsonl, meta, prompt, talk, write_live
@@ -204,6 +205,15 @@ def test_a_damaged_file_has_a_record_of_its_own_where_it_is_not_what_damage_made
     assert not has_own(jsonl(A, GONE), jsonl(A, changed(GONE, ALIKE_BYTES)))
     assert has_own(jsonl(A, GONE), jsonl(A, changed(GONE, ALIKE_BYTES + 1)))
     assert has_own(jsonl(A, GONE), jsonl(A, GONE.replace(b'"uuid":"gone"', b'"uuid":"goxx"')))
+
+
+# --- merge ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("MERGE-6")
+def test_what_live_has_in_front_stays_in_front_of_all_that_follows_it_there() -> None:
+    x, t, u = (meta("mode", mode=mode) for mode in "xtu")
+    assert merge(jsonl(t, u, A, B), jsonl(x, t, u, A, C)).lines == [x, t, u, A, B, C]
 
 
 # --- seal -----------------------------------------------------------------------------------------------
