@@ -795,3 +795,20 @@ def test_the_name_of_what_came_out_tells_that_it_was_live_before_m(
         here.keep()
     assert told() == [at if at < 0 else len(jsonl(A, B, C, D, new))]
     os.close(fds[0])
+
+
+# --- keep -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.accepts("KEEP-19")
+def test_the_answer_for_a_doubled_session_counts_what_both_files_brought(here: World) -> None:
+    write_live(here.profile, here.cwd, here.session, jsonl(A, B))
+    second = write_live(here.profile, "/srv/demo/other", here.session, jsonl(A, B, *talk("ef", parent="b")))
+    first = here.keep()
+    assert (first.verdict, first.action, first.mode) == ("doubled", "split", "split")
+    append(here.live, jsonl(C))
+    append(second, jsonl(*talk("gh", parent="f")))
+    again = here.keep()
+    assert (again.verdict, again.action, again.added) == ("doubled", "split", 3)
+    none = here.keep()
+    assert (none.verdict, none.action, none.added) == ("doubled", "none", 0)
