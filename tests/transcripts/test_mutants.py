@@ -167,6 +167,11 @@ def test_a_file_is_a_main_transcript_where_nothing_else_is_said() -> None:
 
 
 @pytest.mark.accepts("KEEP-20")
+def test_what_has_no_uuid_is_never_taken_for_an_answer_that_claude_took_out() -> None:
+    assert sealed([A, B, C, meta("assistant")], [A, B, C, AGAIN]) is Verdict.DAMAGED
+
+
+@pytest.mark.accepts("KEEP-20")
 def test_an_answer_of_which_a_copy_remains_was_not_taken_out_where_that_one_moved() -> None:
     assert sealed([A, B, C, GONE, TAIL, GONE], [A, B, C, TAIL, GONE]) is Verdict.DAMAGED
     assert sealed([A, B, C, GONE, TAIL, GONE], [A, B, C, GONE, TAIL]) is Verdict.TOMBSTONED
