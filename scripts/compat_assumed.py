@@ -129,14 +129,14 @@ GROUPS = (
                 (
                     Era("refused", until="2.0.14"),
                     Era("refused, a 0-byte file", "2.0.76", "2.1.15"),
-                    Era("refused", "2.1.61"),
+                    Era("refused", "2.1.40"),
                 ),
                 "A 0-byte file is no chat (FIT-5).",
             ),
             Column(
                 "--continue takes",
                 "Which of a directory's conversations a continue takes.",
-                (Era("by other means", until="2.1.15"), Era("newest time", "2.1.61")),
+                (Era("by other means", until="2.1.15"), Era("newest time", "2.1.40")),
                 "Times are put back in their order; where the CLI does not ask for them that changes nothing.",
             ),
             Column(
@@ -173,7 +173,7 @@ GROUPS = (
             Column(
                 "tail, then kept",
                 "The other way round, as the CLI wrote both: hangs on where its last `last-prompt` stands.",
-                (Era("all", until="2.1.197"), Era("a part", "2.1.328")),
+                (Era("all", until="2.1.248"), Era("a part", "2.1.296")),
                 "Never written: kept's order comes first. (Without such a record it is a part on 2.1.158 and 2.1.197.)",
             ),
             Column(

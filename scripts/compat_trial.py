@@ -30,7 +30,8 @@ Answers = Iterator[tuple[str, str]]
 CALLS = f"@@tool Agent {json.dumps(SUBAGENT)}\n@@tool Task {json.dumps(SUBAGENT)}"
 """A subagent by both names that its tool has had; the CLI answers the one that it does not know with an error."""
 LONG_OUTPUT = '@@tool Bash {"command":"seq 1 9000"}'
-ALLOWED = ("--allowedTools", "Bash,Agent,Task")
+ALLOWED = ("--permission-mode", "default", "--allowedTools", "Bash,Agent,Task")
+"""Said by name: 2.1.296 would ask the API else whether a subagent is safe, which the stub does not judge."""
 
 
 def session(number: int) -> str:
