@@ -60,8 +60,16 @@ def a_subagent_alone_that_has_other_lines(state: Model) -> None:
     state.keep_all(again=True)
 
 
+def recreated_after_a_killed_first_keep(state: Model) -> None:
+    """Nothing tells whose the kept lines are; what is live hangs on them."""
+    state.crash(k=8, number=0, which="keep")
+    state.recreate(how="tail", number=0)
+    state.keep_all(again=True)
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "late lines on an old file": ("no links", late_lines_on_an_old_file),
+    "recreated after a killed first keep": ("no links", recreated_after_a_killed_first_keep),
     "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }
 

@@ -23,6 +23,7 @@ from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.kept import Pair
 from keeper.transcripts.merge import merge
 from keeper.transcripts.prove import prove
+from keeper.transcripts.records import read, split, uuid_of
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge
 
@@ -183,9 +184,19 @@ def is_foreign(kept: str, lives: Sequence[Path]) -> bool:
         live = regular(path)
         if live is not None and (live.st_dev, live.st_ino) == (seen.st_dev, seen.st_ino):
             return False
-        if live is not None and seen.st_size <= live.st_size and files.read(path).startswith(files.read(kept)):
+        if live is not None and _is_of_one(files.read(kept), files.read(path)):
             return False
     return bool(lives)
+
+
+def _is_of_one(kept: bytes, live: bytes) -> bool:
+    """Whether two files are of one conversation: the one begins the other, they have a record in common, or the first
+    record of what is live hangs on one of kept's."""
+    if live.startswith(kept):
+        return True
+    known = {uuid for line in split(kept).lines if (uuid := uuid_of(line)) is not None}
+    records = [record for line in split(live).lines if (record := read(line)) is not None and record.uuid]
+    return bool(records) and (records[0].parent in known or any(record.uuid in known for record in records))
 
 
 def adopt_orphans(vault: Vault) -> None:

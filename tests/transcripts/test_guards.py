@@ -17,7 +17,7 @@ from keeper.errors import DiskError
 from keeper.transcripts import held, pair, swap
 from keeper.transcripts.mirror import Mirror
 from tests.build import CWD, append, jsonl, session_id, talk, write_live
-from tests.conftest import Needs
+from tests.conftest import ALONE_ON_THE_MACHINE, Needs
 from tests.seam import World, before, hooked, lines_of, world
 
 A, B, C, D = talk("abcd")
@@ -107,7 +107,7 @@ def test_even_a_umask_that_takes_all_leaves_the_user_his_vault(
     vault_home.mkdir(mode=0o755)
     write_live(profile, CWD, session_id(1), jsonl(A, B))
     done = subprocess.run(
-        ["sh", "-c", 'umask 0777; exec "$0" -m keeper keep', sys.executable],
+        ["sh", "-c", 'umask 0777; exec "$0" -c "$1" keep', sys.executable, ALONE_ON_THE_MACHINE],
         env={**cli_env, "KEEPER_HOME": str(vault_home)}, check=False, capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
