@@ -67,9 +67,21 @@ def recreated_after_a_killed_first_keep(state: Model) -> None:
     state.keep_all(again=True)
 
 
+def untold_lines_beside_two_profiles(state: Model) -> None:
+    """What a killed first keep left is given to no profile that has another conversation under its id."""
+    state.crash(k=8, number=0, which="keep")
+    for _ in range(3):
+        state.glue(number=0)
+    state.second_profile(number=0)
+    state.stub_in_place(number=0)
+    state.crash(k=23, number=0, which="keep")
+    state.failure(code=28, forever=False, k=26, number=0, which="keep all")
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "late lines on an old file": ("no links", late_lines_on_an_old_file),
     "recreated after a killed first keep": ("no links", recreated_after_a_killed_first_keep),
+    "untold lines beside two profiles": ("copy", untold_lines_beside_two_profiles),
     "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }
 

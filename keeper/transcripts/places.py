@@ -136,6 +136,9 @@ def _profile_of(vault: Vault, chat: Chat, session: str, rows: list[Row]) -> str 
     if mine or len(profiles) == 1:
         return [*mine, *profiles][0]
     elsewhere = {row.profile for row in rows}
+    silent = [one for one, paths in living.items() if not any(_has_records(path) for path in paths)]
+    if len(silent) == 1:
+        return silent[0]  # its live file has no conversation any more: the others' have another one
     left = [one for one in profiles if one not in elsewhere]
     return left[0] if len(left) == 1 or (left and not living) else None
 
@@ -187,6 +190,10 @@ def is_foreign(kept: str, lives: Sequence[Path]) -> bool:
         if live is not None and _is_of_one(files.read(kept), files.read(path)):
             return False
     return bool(lives)
+
+
+def _has_records(path: Path) -> bool:
+    return any(uuid_of(line) is not None for line in split(files.read(path)).lines)
 
 
 def _is_of_one(kept: bytes, live: bytes) -> bool:
