@@ -19,7 +19,7 @@ from tests.conftest import Needs, Ran
 
 PACKAGE = Path(__file__).resolve().parent.parent / "keeper"
 NETWORK = set("socket ssl http urllib.request urllib3 requests httpx aiohttp ftplib smtplib xmlrpc asyncio".split())
-ON_THIS_MACHINE = {"wire.py", "agent/server.py", "agent/service.py"}
+ON_THIS_MACHINE = {"wire.py", "agent/asks.py", "agent/server.py", "agent/service.py"}
 """They speak by the socket of a family that does not leave the machine."""
 OTHER_USERS = set("setuid setgid seteuid setegid setreuid setregid setresuid setresgid setgroups initgroups".split())
 PROGRAMS = set("sudo su doas pkexec setpriv runuser".split())

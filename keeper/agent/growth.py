@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 QUIET_S = 3600.0
 """A chat that nobody wrote to for so long is left to the hints and to the reconcile."""
@@ -30,7 +31,7 @@ class Growth:
             path, _ = self._chats.get((profile, session), ("", UNKNOWN))
         try:
             return self._seen(path) if path else UNKNOWN
-        except FileNotFoundError:
+        except OSError:
             return UNKNOWN
 
     def note(self, profile: str, session: str, path: str, seen: Seen) -> None:
@@ -40,11 +41,12 @@ class Growth:
 
     def meet(self, profile: str, session: str, path: str, mtime_s: float, now: float) -> None:
         """This chat stands there; whether it lives its time tells."""
-        if now - mtime_s < QUIET_S and os.path.exists(path):
+        if now - mtime_s < QUIET_S:
             with self._lock:
                 known = (profile, session) in self._chats
-            if not known:
-                self.note(profile, session, path, self._seen(path))
+            with suppress(OSError):  # gone again, or not to be looked at
+                if not known:
+                    self.note(profile, session, path, self._seen(path))
 
     def grown(self, now: float) -> list[tuple[str, str]]:
         """The chats that are not as they were; those that are quiet or gone are no longer looked at."""
@@ -55,8 +57,8 @@ class Growth:
             try:
                 current = self._seen(path)
                 quiet = now - current[1] / 1e9 > QUIET_S
-            except FileNotFoundError:
-                current, quiet = seen, True
+            except OSError:
+                current, quiet = seen, True  # the keep tells of it, or the reconcile
             if current != seen:
                 found.append(key)
             with self._lock:
@@ -80,9 +82,11 @@ class Growth:
 
 
 def _subagents(folder: str) -> Iterator[os.stat_result]:
+    if os.path.islink(folder):
+        return
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 yield entry.stat(follow_symlinks=False)
-    except (FileNotFoundError, NotADirectoryError):
-        return
+    except OSError:
+        return  # none, or none that can be looked at: a keep tells why

@@ -20,6 +20,7 @@ from typing import Any
 
 from keeper import disk
 from keeper.agent import state
+from keeper.agent.asks import Asks
 from keeper.agent.condition import Condition
 from keeper.agent.growth import Growth
 from keeper.agent.hint import Hint
@@ -61,19 +62,18 @@ class Agent:
         self.notify = notify
         self.on_ready = on_ready
         self.clock = time.monotonic
-        self.ending = threading.Event()
-        self.wake = threading.Event()
-        self.asked: set[str] = set()
+        self.ended = False
+        self.asks = Asks()
         self.queue = Queue(self.clock)
         self.growth = Growth()
         self.settings = load()
-        self.work = Work(self.settings, self.ending.is_set, lambda note: self.condition.tell(note))
+        self.work = Work(self.settings, lambda: self.ended, lambda note: self.condition.tell(note))
         self.condition = Condition(Journal(self.clock), self.work.let_go)
         self.watch = Watch((), self.hint, self.clock)
         self.resident = Resident(self.work, self.condition, lambda *key: self.queue.add(Task(*key), GONE_S))
         self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job])
         self.server = Server(self.settings.vault, self.answer)
-        self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, self.ending.is_set)
+        self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, lambda: self.ended)
         self.told = ""
         self.ready = 0.0
         self.profiles: list[Path] = []
@@ -116,14 +116,9 @@ class Agent:
             signal.signal(number, partial(self._signalled, word))
 
     def _signalled(self, word: str, _number: int, _frame: object) -> None:
-        self.ask(word)
-
-    def ask(self, word: str) -> None:
-        """Something that a signal or a door wants of the loop: end, settings, reconcile."""
-        self.asked.add(word)
-        if word == "end":
-            self.ending.set()
-        self.wake.set()
+        """In the middle of whatever the loop does: no lock may be taken here."""
+        self.ended = self.ended or word == "end"
+        self.asks.ask(word)
 
     def _start(self) -> None:
         """Watch first, then look: what comes in between is seen twice and lost never."""
@@ -132,14 +127,15 @@ class Agent:
         self.watch.start()
         self.server.start()
         self.workers.start()
-        unkept = self._glance()
+        unkept: list[Task] = []
+        self.condition.safely("look", lambda: unkept.extend(self._glance()))
         if len(unkept) > MANY:
             threading.Thread(target=self.reconcile, name="first pass", daemon=True).start()
         else:
             for task in unkept:
                 self.queue.add(task)
             end = self.clock() + 5.0
-            while len(self.queue) and self.clock() < end and not self.ending.is_set():
+            while len(self.queue) and self.clock() < end and not self.ended:
                 time.sleep(0.002)
             self._ready()
         self.jobs.start()
@@ -148,7 +144,8 @@ class Agent:
 
     def _watch_all(self) -> None:
         """Watch every profile that is known by now."""
-        self.profiles = self.work.profiles()
+        # One that is not there now may come, and must be heard then.
+        self.profiles = list(dict.fromkeys([*self.work.profiles(), *self.profiles]))
         self.watch.set_profiles(self.profiles)
 
     def _ready(self) -> None:
@@ -163,20 +160,18 @@ class Agent:
 
     def _loop(self) -> None:
         growth_due = poll_due = 0.0
-        while not self.ending.is_set():
-            self.wake.wait(TICK_S)
-            self.wake.clear()
+        while not self.ended:
+            asked = self.asks.wait(TICK_S)
             now = self.clock()
             self.watch.tick()
-            self._asked()
+            self._do(asked)
             if self.jobs.tick():
                 self.condition.event("clock", "the clock was set, or the machine slept: all is looked at anew")
                 self.jobs.soon("reconcile")
                 self.resident.reconcile()
             if now >= growth_due:
                 growth_due = now + GROWTH_S
-                for profile, session in self.growth.grown(time.time()):
-                    self.queue.add(Task(profile, session))
+                self.condition.safely("growth", self._grown)
             if now >= poll_due and self.watch.polled():
                 poll_due = now + POLL_S
                 self._poll()
@@ -190,7 +185,7 @@ class Agent:
 
     def _stop(self) -> None:
         """What is queued is linked, what is in hand is finished; what remains is found at the next start."""
-        self.ending.set()
+        self.ended = True
         self.notify.tell("STOPPING=1")
         end = self.clock() + STOP_S
         waiting: dict[str, set[str]] = {}
@@ -208,9 +203,9 @@ class Agent:
             if self.ready:
                 self.condition.tell("ended")
                 state.write(self.settings.vault, {**self.status(), "running": False})
+        self.asks.close()
 
-    def _asked(self) -> None:
-        asked, self.asked = self.asked, set()
+    def _do(self, asked: set[str]) -> None:
         if "settings" in asked:
             self.condition.safely("settings", self._reload)
         if "reconcile" in asked:
@@ -226,6 +221,7 @@ class Agent:
                 "restart it",
             )
         self.settings = self.work.settings = loaded
+        self.profiles = []
         self._watch_all()
         self.jobs.soon("reconcile")
         self.resident.reconcile()
@@ -238,9 +234,13 @@ class Agent:
         if hint.kind == "mass":
             self.condition.event("mass deletion", f"{hint.count} names went at once from {hint.path}")
         elif hint.session is None:
-            self.ask("reconcile" if hint.kind == "all" else "look")
+            self.asks.ask("reconcile" if hint.kind == "all" else "look")
         elif not self.resident.hears(hint):
             self.queue.add(Task(str(hint.profile), hint.session), GONE_S if hint.kind == "gone" else 0.0)
+
+    def _grown(self) -> None:
+        for profile, session in self.growth.grown(time.time()):
+            self.queue.add(Task(profile, session))
 
     def _glance(self) -> list[Task]:
         """A quick look over everything: what needs a keep; what lives is noted."""
@@ -259,7 +259,7 @@ class Agent:
         def look() -> None:
             found = self._glance()
             if len(found) > MANY:
-                self.ask("reconcile")
+                self.asks.ask("reconcile")
             else:
                 for task in found:
                     self.queue.add(task)
@@ -329,7 +329,7 @@ class Agent:
                 case "status":
                     return self.status()
                 case "reconcile":
-                    self.ask("reconcile")
+                    self.asks.ask("reconcile")
                     return {"ok": True}
                 case "keep":
                     return self._answer_keep(str(request["profile"]), str(request["session"]))

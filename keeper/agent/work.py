@@ -21,7 +21,7 @@ from keeper.settings import Settings
 from keeper.transcripts.glance import Glance, glance
 from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.ledger import Kept
-from keeper.transcripts.places import profiles_of
+from keeper.transcripts.places import known_profiles, profiles_of
 from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
 
@@ -110,8 +110,8 @@ class Work:
         return {profile: glance(vault, profile, rows) for profile in profiles_of(vault)}
 
     def profiles(self) -> list[Path]:
-        """Every profile that is known now."""
-        return profiles_of(self.vault())
+        """Every profile that is known, there now or not."""
+        return known_profiles(self.vault())
 
     def reconcile(self, linked: Callable[[], None] | None = None) -> Pass:
         """Keep all of every profile, then seal it; `linked` is called in between. Stopped where the agent is to end."""

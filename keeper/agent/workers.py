@@ -7,13 +7,16 @@ no failure ends a worker. What moves is told by `ticks`, for whoever must know t
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from keeper.agent.condition import Condition
 from keeper.agent.growth import Growth, Seen
 from keeper.agent.queue import Queue, Task
 from keeper.agent.work import Work
+from keeper.claude import places
 from keeper.errors import KeeperError, Locked
 from keeper.files import told
 from keeper.transcripts.ledger import Kept
@@ -26,11 +29,12 @@ AGAIN_S = (0.005, 0.05, 0.5, 2.0)
 
 
 class Workers:
-    """The threads that keep. `clock` gives seconds and only goes forward; `stop` says whether they are to end."""
+    """The threads that keep. `clock` gives seconds and only goes forward; `stop` says whether they are to end;
+    `wall` is the time of the day."""
 
     def __init__(
         self, queue: Queue, work: Work, growth: Growth, condition: Condition, clock: Callable[[], float],
-        stop: Callable[[], bool],
+        stop: Callable[[], bool], wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.queue = queue
         self.work = work
@@ -38,6 +42,7 @@ class Workers:
         self.condition = condition
         self.clock = clock
         self.stop = stop
+        self.wall = wall
         self.ticks: dict[str, float] = {}
 
     def start(self) -> None:
@@ -88,4 +93,8 @@ class Workers:
         if answer is not None and answer.project:
             live = f"{answer.profile}/projects/{answer.project}/{answer.session}.jsonl"
             self.growth.note(answer.profile, answer.session, live, before)
+        elif answer is None:
+            # There is nothing to keep of it yet; its first line may come whenever it likes, and without an event.
+            for live in map(str, places(Path(profile), session)):
+                self.growth.meet(profile, session, live, self.wall(), self.wall())
         return answer

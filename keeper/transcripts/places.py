@@ -243,7 +243,12 @@ def adopt_orphans(vault: Vault) -> None:
 
 
 def profiles_of(vault: Vault) -> list[Path]:
-    """Every profile that is known: from the settings, from the chats kept so far, from a Claude that runs (KEEP-13)."""
+    """Every profile that is known and there now."""
+    return [profile for profile in known_profiles(vault) if profile.is_dir()]
+
+
+def known_profiles(vault: Vault) -> list[Path]:
+    """Every profile that is known, there now or not: from the settings, from the chats kept so far, from a Claude that
+    runs (KEEP-13)."""
     named = [Path(row.profile) for row in vault.rows()]
-    found = dict.fromkeys([*vault.settings.profiles, *named, *claude.running_profiles()])
-    return [profile for profile in found if profile.is_dir()]
+    return list(dict.fromkeys([*vault.settings.profiles, *named, *claude.running_profiles()]))

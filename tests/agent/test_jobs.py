@@ -271,6 +271,7 @@ def test_the_watchdog_hears_nothing_once_a_thread_hangs(
     assert agent.workers.alive(60)
     agent.workers.ticks["worker 1"] -= 3600
     assert not agent.workers.alive(60)
+    agent.asks.close()
 
 
 @pytest.mark.accepts("AGENT-7")

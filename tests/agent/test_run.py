@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -44,6 +45,44 @@ def test_a_file_that_was_made_empty_is_kept_once_it_has_a_line(agent: Running, p
     until(lambda: agent.status()["queued"] == 0, "it was looked at")
     append(live, jsonl(A))
     until(lambda: agent.kept(ONE).exists(), "it is kept")
+
+
+@pytest.mark.accepts("AGENT-1")
+def test_a_first_line_that_is_long_in_coming_is_kept_too(agent: Running, profile: Path) -> None:
+    live = write_live(profile, "/srv/new", ONE, b"")
+    time.sleep(5)  # longer than an empty file is looked at again
+    append(live, jsonl(A))
+    until(lambda: agent.keeps(ONE, live), "it is kept")
+
+
+@pytest.mark.accepts("AGENT-2")
+def test_a_folder_that_cannot_be_looked_at_ends_no_agent(cli_env: dict[str, str], profile: Path) -> None:
+    live = write_live(profile, "/srv/new", ONE, jsonl(A))
+    live.with_suffix("").mkdir()
+    loop = live.with_suffix("") / "subagents"
+    loop.symlink_to(loop)
+    with running(cli_env) as agent:
+        until(lambda: agent.keeps(ONE, live), "it is kept")
+        time.sleep(4)  # longer than a look at what has grown
+        other = write_live(profile, "/srv/new", session_id(2), jsonl(*talk("a", session_id(2))))
+        until(lambda: agent.keeps(session_id(2), other), "so is what comes after it")
+
+
+@pytest.mark.accepts("AGENT-2", "KEEP-13")
+def test_a_profile_that_comes_later_or_goes_and_comes_back_is_kept(cli_env: dict[str, str], home: Path) -> None:
+    late = home / "late"
+    with running({**cli_env, "CLAUDE_CONFIG_DIR": str(late)}) as agent:
+        assert agent.status()["degraded"] is None
+        live = write_live(late, "/srv/new", ONE, jsonl(A))
+        until(lambda: agent.keeps(ONE, live), "it is kept")
+        late.rename(home / "away")
+        until(lambda: agent.status()["degraded"], "that it is gone is told")
+        agent.send(signal.SIGUSR1)
+        time.sleep(3)  # longer than that reconcile
+        assert agent.status()["degraded"], "and told as long as it lasts"
+        (home / "away").rename(late)
+        other = write_live(late, "/srv/new", session_id(2), jsonl(*talk("a", session_id(2))))
+        until(lambda: agent.keeps(session_id(2), other), "what comes after its return is kept")
 
 
 @pytest.mark.accepts("AGENT-1", "KEEP-22")
@@ -164,6 +203,15 @@ def environ_of(agent: Running) -> dict[str, str]:
         "HOME": str(home), "KEEPER_HOME": str(agent.vault), "CLAUDE_CONFIG_DIR": str(home / ".claude"),
         "XDG_STATE_HOME": str(home / ".local" / "state"), "KEEPER_CONFIG": str(home / "none.toml"),
     }  # fmt: skip
+
+
+@pytest.mark.accepts("AGENT-6")
+def test_a_burst_of_signals_holds_up_nothing(agent: Running) -> None:
+    for _ in range(300):
+        agent.send(signal.SIGUSR1)
+        agent.send(signal.SIGHUP)
+    assert agent.status()["running"] is True
+    assert agent.end() == 0
 
 
 @pytest.mark.accepts("AGENT-6")
