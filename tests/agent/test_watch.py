@@ -62,7 +62,7 @@ def test_each_part_of_a_footprint_is_told_of_when_it_comes_and_when_it_goes(
         path.touch()
         eventually("a hint", lambda: heard.hints)
         heard.tick()  # a root that is new is watched from here on, and looked at whole
-        assert heard.told(ONE, "made") or heard.told(None, "all")
+        eventually("a hint for it", lambda: heard.told(ONE, "made") or heard.told(None, "all"))
         heard.hints.clear()
         path.unlink()
         heard.wait_for(ONE, "gone")
