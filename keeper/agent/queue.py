@@ -14,16 +14,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A session of a profile; `tries` is how often it was looked at in vain since its last hint."""
+    """A session of a profile; `tries` is how often it was looked at in vain since its last hint. One that is `late` (a
+    name of it went) comes after all that is not."""
 
     profile: str
     session: str
     tries: int = 0
+    late: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
         """What tells it from others."""
         return self.profile, self.session
+
+
+Order = list[tuple[float, tuple[str, str]]]
 
 
 class Queue:
@@ -32,7 +37,7 @@ class Queue:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self._due: dict[tuple[str, str], tuple[float, Task]] = {}
-        self._order: list[tuple[float, tuple[str, str]]] = []
+        self._orders: tuple[Order, Order] = ([], [])
         self._busy: set[tuple[str, str]] = set()
         self._again: dict[tuple[str, str], tuple[float, Task]] = {}
         self._changed = threading.Condition()
@@ -49,10 +54,10 @@ class Queue:
     def _note(self, due: float, task: Task) -> None:
         where = self._again if task.key in self._busy else self._due
         known = where.get(task.key)
-        if known is None or due < known[0]:
+        if known is None or (due, task.late) < (known[0], known[1].late) or (known[1].late and not task.late):
             where[task.key] = (due, task)
             if where is self._due:
-                heapq.heappush(self._order, (due, task.key))
+                heapq.heappush(self._orders[task.late], (due, task.key))
                 self._changed.notify()
 
     def take(self, wait_s: float) -> Task | None:
@@ -61,9 +66,9 @@ class Queue:
         with self._changed:
             while True:
                 now = self.clock()
-                due, task = self._first()
+                due, task = self._first(now)
                 if task is not None and due <= now:
-                    heapq.heappop(self._order)
+                    heapq.heappop(self._orders[task.late])
                     del self._due[task.key]
                     self._busy.add(task.key)
                     return task
@@ -71,14 +76,24 @@ class Queue:
                     return None
                 self._changed.wait(min(end, due) - now)
 
-    def _first(self) -> tuple[float, Task | None]:
-        """What is due first; of a session that is due sooner by now the later place is passed over."""
-        while self._order:
-            due, key = self._order[0]
-            if key in self._due and self._due[key][0] == due:
-                return self._due[key]
-            heapq.heappop(self._order)
-        return float("inf"), None
+    def _first(self, now: float) -> tuple[float, Task | None]:
+        """What comes out first; of a session that has another place by now the old one is passed over."""
+        found: list[tuple[float, Task]] = []
+        for late, order in enumerate(self._orders):
+            while order:
+                due, task = self._due.get(order[0][1], (-1.0, None))
+                if task is not None and (due, task.late) == (order[0][0], bool(late)):
+                    found.append((due, task))
+                    break
+                heapq.heappop(order)
+        for due, task in found:
+            if due <= now:
+                return due, task
+        return min(found, key=lambda one: one[0], default=(float("inf"), None))
+
+    def waits_late(self) -> int:
+        """About how many late ones wait."""
+        return len(self._orders[1])
 
     def done(self, task: Task) -> None:
         """A worker is through with it; what was asked for meanwhile is due when it was asked for."""
@@ -93,7 +108,8 @@ class Queue:
         with self._changed:
             waiting = [task for _, task in [*self._due.values(), *self._again.values()]]
             self._due.clear()
-            self._order.clear()
+            for order in self._orders:
+                order.clear()
             self._again.clear()
             self._closed = True
             self._changed.notify_all()

@@ -43,9 +43,10 @@ GROWTH_S = 3.0
 POLL_S = 3.0
 RECONCILE_S = 300.0
 SHARE = 2000
-"""A reconcile comes every five minutes, or so seldom that it takes no more than this part of a core."""
+"""A reconcile comes every five minutes, or so seldom that it takes no more than this part of a core, but every hour."""
 GONE_S = 0.7
 """A name that went may have gone elsewhere, which is told half a second later."""
+SELDOM_S = 3600.0
 MANY = 64
 """So many sessions at once are a pass, and not as many keeps."""
 STOP_S = 1.5
@@ -236,7 +237,15 @@ class Agent:
         elif hint.session is None:
             self.asks.ask("reconcile" if hint.kind == "all" else "look")
         elif not self.resident.hears(hint):
-            self.queue.add(Task(str(hint.profile), hint.session), GONE_S if hint.kind == "gone" else 0.0)
+            self._look_at(str(hint.profile), hint.session, hint.kind == "gone")
+
+    def _look_at(self, profile: str, session: str, gone: bool) -> None:
+        if not gone:
+            self.queue.add(Task(profile, session))
+        elif self.queue.waits_late() < MANY:
+            self.queue.add(Task(profile, session, late=True), GONE_S)
+        else:
+            self.asks.ask("reconcile")  # so many that are gone are one look, and hold up none that came
 
     def _grown(self) -> None:
         for profile, session in self.growth.grown(time.time()):
@@ -276,7 +285,7 @@ class Agent:
         self._passed(done)
         self._watch_all()
         self._glance()
-        self.jobs.every("reconcile", max(RECONCILE_S, done.seconds * SHARE))
+        self.jobs.every("reconcile", min(max(RECONCILE_S, done.cpu_s * SHARE), SELDOM_S))
 
     def _passed(self, done: Pass) -> None:
         """What a pass found is told: failures are troubles until the next pass is through without them."""
@@ -316,6 +325,7 @@ class Agent:
             "polled": [str(profile) for profile in self.watch.polled()],
             "live": len(self.growth),
             "queued": len(self.queue),
+            "reconcile_s": self.jobs.jobs["reconcile"].every_s,
             "sealing": {"done": sealing[0], "of": sealing[1]} if sealing else None,
             "events": self.condition.events,
         }

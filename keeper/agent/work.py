@@ -36,12 +36,14 @@ class Stopped(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What a reconcile did: how many sessions it looked at, how many changed, what failed and why, seconds."""
+    """What a reconcile did: how many sessions it looked at, how many changed, what failed and why; seconds by the
+    clock, and of the processor without the sealing."""
 
     sessions: int
     changed: int
     failures: tuple[tuple[str, str], ...]
     seconds: float
+    cpu_s: float
     unsealed: str = ""
 
 
@@ -116,7 +118,7 @@ class Work:
     def reconcile(self, linked: Callable[[], None] | None = None) -> Pass:
         """Keep all of every profile, then seal it; `linked` is called in between. Stopped where the agent is to end."""
         with self._passing:
-            begun = time.monotonic()
+            begun, spent = time.monotonic(), time.thread_time()
             vault = self.vault()
             keeper = Keeper(vault, time.time())
             answers: list[Kept] = []
@@ -126,12 +128,13 @@ class Work:
             finally:
                 keeper.finish()
                 self._notes(vault)
+            spent = time.thread_time() - spent
             if linked is not None:
                 linked()
             unsealed = self._seal(vault, keeper)
             changed = sum(answer.action != "none" for answer in answers)
             failures = tuple((answer.session, answer.error) for answer in answers if answer.error)
-            return Pass(len(answers), changed, failures, time.monotonic() - begun, unsealed)
+            return Pass(len(answers), changed, failures, time.monotonic() - begun, spent, unsealed)
 
     def _seal(self, vault: Vault, keeper: Keeper) -> str:
         """Seal what the pass has linked; why it did not, else ""."""

@@ -156,6 +156,20 @@ def test_what_a_worker_asks_for_again_is_due_when_it_asked_for_it() -> None:
     assert queue.take(0) == ONE
 
 
+def test_what_went_comes_after_all_that_came() -> None:
+    now = [100.0]
+    queue = Queue(lambda: now[0])
+    gone = [Task("/p", session_id(n), late=True) for n in range(10, 20)]
+    for task in gone:
+        queue.add(task, 0.5)
+    now[0] = 101.0
+    queue.add(ONE)
+    assert (queue.take(0), queue.waits_late()) == (ONE, 10)
+    queue.add(Task(*gone[7].key))
+    assert queue.take(0) == Task(*gone[7].key)
+    assert [queue.take(0) for _ in range(10)] == [*(task for task in gone if task != gone[7]), None]
+
+
 def test_at_the_end_all_that_waits_is_handed_over_and_nobody_waits_any_longer() -> None:
     queue = Queue(time.monotonic)
     queue.add(ONE, 3600)

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -108,6 +109,17 @@ def test_a_pass_that_is_stopped_has_made_durable_what_it_did_and_the_next_one_do
     mine.stop = lambda: False
     assert mine.reconcile().changed == MANY - len(kept)
     assert all(view.kept.samefile(view.live) for view in views)
+
+
+@pytest.mark.accepts("AGENT-1")
+def test_a_pass_that_waits_for_a_lock_is_not_taken_for_one_that_costs_much(here: World, views: list[World]) -> None:
+    """Its price says how soon the next one comes."""
+    mine, _ = at_work(here)
+    mine.settings = replace(here.settings, lock_wait_s=0.7)
+    with here.vault().lock(views[0].session):
+        done = mine.reconcile()
+    assert [session for session, _ in done.failures] == [views[0].session]
+    assert done.cpu_s < done.seconds - 0.5
 
 
 @pytest.mark.accepts("AGENT-9")
