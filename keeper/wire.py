@@ -11,7 +11,7 @@ import os
 import socket
 
 NAME = "agent.sock"
-LONGEST = 1 << 20
+LONGEST = 1 << 24
 """A line of so many bytes is no request and no answer."""
 
 

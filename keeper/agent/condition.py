@@ -17,6 +17,9 @@ from keeper.errors import KeeperError
 EVENTS = 50
 """So many of the last named events are shown."""
 
+SHOWN = 50
+"""And so many troubles."""
+
 
 class Condition:
     """Troubles and events; any thread may tell. `let_go` is called after a failure that nobody expected."""
@@ -63,9 +66,13 @@ class Condition:
                 self.trouble(f"{kind}: {what}", why)
 
     def troubles(self) -> list[dict[str, Any]]:
-        """Each with what, why, since (unix seconds)."""
+        """Each with what, why, since (unix seconds); of very many the first, and how many more there are."""
         with self._lock:
-            return [dict(one) for one in self._troubles.values()]
+            found = [dict(one) for one in self._troubles.values()]
+        if len(found) > SHOWN:
+            more = {"what": "more", "why": f"and {len(found) - SHOWN} more", "since": found[SHOWN]["since"]}
+            return [*found[:SHOWN], more]
+        return found
 
     def safely(self, what: str, do: Callable[[], object]) -> None:
         """Do it; whatever it raises is a trouble until it works."""

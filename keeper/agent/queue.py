@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A session of a profile; `tries` is how often it was looked at in vain since its last hint. One that is `late` (a
-    name of it went) comes after all that is not."""
+    """A session of a profile; `tries` is how often it was looked at in vain since its last hint, `failed` how often its
+    keep has failed. One that is `late` (a name of it went) comes after all that is not."""
 
     profile: str
     session: str
     tries: int = 0
     late: bool = False
+    failed: int = 0
 
     @property
     def key(self) -> tuple[str, str]:

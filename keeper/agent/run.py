@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -36,6 +36,7 @@ from keeper.agent.workers import AGAIN_S, Workers
 from keeper.errors import KeeperError, Locked, Usage
 from keeper.files import told as failure_told
 from keeper.settings import Settings
+from keeper.transcripts.glance import Live
 from keeper.transcripts.vault import Vault
 
 TICK_S = 1.0
@@ -78,6 +79,7 @@ class Agent:
         self.told = ""
         self.ready = 0.0
         self.profiles: list[Path] = []
+        self.glanced: dict[Path, dict[str, Live]] = {}
         self.who = state.who(time.time())
 
     # ------------------------------------------------------------------ from start to end
@@ -175,7 +177,7 @@ class Agent:
                 self.condition.safely("growth", self._grown)
             if now >= poll_due and self.watch.polled():
                 poll_due = now + POLL_S
-                self._poll()
+                self._poll(self.watch.polled())
             if not self.server.reachable():
                 self.server.stop()
                 self.server = Server(self.settings.vault, self.answer)
@@ -251,22 +253,26 @@ class Agent:
         for profile, session in self.growth.grown(time.time()):
             self.queue.add(Task(profile, session))
 
-    def _glance(self) -> list[Task]:
-        """A quick look over everything: what needs a keep; what lives is noted."""
+    def _glance(self, only: Container[Path] | None = None) -> list[Task]:
+        """A quick look over everything, or these profiles: what needs a keep; what lives is noted. A file of which a
+        keep came to nothing (no chat yet, a forgotten one) is told once, until it is another."""
         now = time.time()
         found: list[Task] = []
-        for profile, seen in self.work.glances().items():
+        for profile, seen in self.work.glances(only).items():
             self.resident.saw(profile, seen.live)
-            found += [Task(str(profile), session) for session in seen.unkept]
+            before = self.glanced.get(profile, {})
+            self.glanced[profile] = {session: seen.live[session] for session in seen.unkept}
+            new = [session for session in seen.unkept if before.get(session) != seen.live[session]]
+            found += [Task(str(profile), session) for session in new]
             for session, live in seen.live.items():
                 self.growth.meet(str(profile), session, live.path, live.mtime_ns / 1e9, now)
         return found
 
-    def _poll(self) -> None:
-        """Where events cannot be relied on."""
+    def _poll(self, only: Container[Path] | None = None) -> None:
+        """Where events cannot be relied on, and where a folder is new."""
 
         def look() -> None:
-            found = self._glance()
+            found = self._glance(only)
             if len(found) > MANY:
                 self.asks.ask("reconcile")
             else:
@@ -302,7 +308,8 @@ class Agent:
         """Put the state down where it changed; say what of the watch changed."""
         now = self.watch.troubles()
         self.condition.only("watch", {one.what: one.why for one in now})
-        if str(self.condition.troubles()) != self.told:
+        found = self.condition.troubles()
+        if str(found) != self.told or any(one["what"] == "state" for one in found):
             self._put_down()
 
     def _put_down(self) -> None:

@@ -6,6 +6,7 @@ refuses more than `AT_ONCE` at one time: whoever gets no answer does the work by
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
@@ -87,8 +88,9 @@ class Server:
                 line.settimeout(PATIENCE_S)
                 request = orjson.loads(wire.receive(line))
                 if isinstance(request, dict):
-                    line.sendall(orjson.dumps(self.answer(request)) + b"\n")
-        except (OSError, ValueError):
+                    # By `json`: a name that is no UTF-8 is escaped.
+                    line.sendall(json.dumps(self.answer(request)).encode() + b"\n")
+        except (OSError, ValueError, TypeError):
             return
         finally:
             self.free.release()

@@ -6,6 +6,7 @@ hide a trouble: degraded names each, with its reason and since when.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def start_of(pid: int) -> str:
 
 def write(vault: Path, told: dict[str, Any]) -> None:
     """Put the state down for whoever reads files."""
-    disk.write_file(vault / FILE, orjson.dumps(told), sync=False)
+    disk.write_file(vault / FILE, json.dumps(told).encode(), sync=False)
 
 
 def read(vault: Path) -> dict[str, Any]:

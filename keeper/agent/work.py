@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,11 +105,12 @@ class Work:
         keeper.finish()
         self._notes(vault)
 
-    def glances(self) -> dict[Path, Glance]:
-        """A quick look over every profile."""
+    def glances(self, only: Container[Path] | None = None) -> dict[Path, Glance]:
+        """A quick look over every profile, or these `only`."""
         vault = self.vault()
         rows = vault.rows()
-        return {profile: glance(vault, profile, rows) for profile in profiles_of(vault)}
+        wanted = [profile for profile in profiles_of(vault) if only is None or profile in only]
+        return {profile: glance(vault, profile, rows) for profile in wanted}
 
     def profiles(self) -> list[Path]:
         """Every profile that is known, there now or not."""

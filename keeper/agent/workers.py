@@ -17,7 +17,7 @@ from keeper.agent.growth import Growth, Seen
 from keeper.agent.queue import Queue, Task
 from keeper.agent.work import Work
 from keeper.claude import places
-from keeper.errors import KeeperError, Locked
+from keeper.errors import KeeperError
 from keeper.files import told
 from keeper.transcripts.ledger import Kept
 
@@ -26,6 +26,9 @@ IDLE_S = 15.0
 """So often an idle worker says that it lives."""
 AGAIN_S = (0.005, 0.05, 0.5, 2.0)
 """A file with nothing in it yet brings no second event when it has: it is looked at again after so long."""
+
+SELDOM_S = 60.0
+"""What fails again and again is tried so often."""
 
 
 class Workers:
@@ -69,22 +72,26 @@ class Workers:
         what = f"keep: {task.session}"
         try:
             answer = self.keep(task.profile, task.session)
-        except Locked as error:
-            self.condition.trouble(what, error.message)
-            self.queue.add(Task(task.profile, task.session), AGAIN_S[-1])
-            return
         except (KeeperError, OSError) as error:
-            self.condition.trouble(what, told(error, task.profile).message)
+            self._failed(task, told(error, task.profile).message)
             return
         if answer is not None and answer.error:
-            self.condition.trouble(what, answer.error)
-        else:
-            self.condition.cured(what)
+            self._failed(task, answer.error)
+            return
+        if answer is None and task.failed:
+            self.condition.event("keep", f"{task.session} went before it could be kept")
+        self.condition.cured(what)
         waits = answer is None or answer.verdict in ("empty", "waiting")
         if waits and task.tries < len(AGAIN_S):
             self.queue.add(Task(task.profile, task.session, task.tries + 1), AGAIN_S[task.tries])
         for warning in answer.warnings if answer is not None and answer.action != "none" else ():
             self.condition.event("keep", f"{task.session}: {warning}")
+
+    def _failed(self, task: Task, why: str) -> None:
+        """Told until it works, and tried again, at first soon."""
+        self.condition.trouble(f"keep: {task.session}", why)
+        pause_s = min(AGAIN_S[-1] * 2**task.failed, SELDOM_S)
+        self.queue.add(Task(task.profile, task.session, failed=task.failed + 1), pause_s)
 
     def keep(self, profile: str, session: str) -> Kept | None:
         """Keep one session now, and note how it stands; None where there is nothing to keep. Raises KeeperError."""

@@ -52,7 +52,8 @@ def of_user() -> Service:
 def text() -> str:
     """The unit's text for this keeper and this environment."""
     environment = {name: os.environ[name] for name in HANDED_ON if os.environ.get(name)}
-    return unit((sys.executable, "-m", "keeper", "run"), environment)
+    # -P: the unit runs in the home, whose files are none of ours to import.
+    return unit((sys.executable, "-P", "-m", "keeper", "run"), environment)
 
 
 @service.command("install")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -297,6 +298,19 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path: Path, needs: Needs) -> Non
     ran = subprocess.run([analyze, "verify", "--user", path], capture_output=True, text=True, check=False,
                          env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)})  # fmt: skip
     assert [line for line in ran.stderr.splitlines() if "keeper.service" in line] == []
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.accepts("AGENT-7")
+def test_what_the_unit_runs_imports_nothing_of_the_home_in_which_it_runs(cli_env: dict[str, str], home: Path) -> None:
+    from keeper.cli.run import text
+
+    for name in ("random", "select", "keeper", "click"):
+        (home / f"{name}.py").write_text("raise ImportError('this is a file of the user')\n")
+    (words,) = [line.removeprefix("ExecStart=") for line in text().splitlines() if line.startswith("ExecStart=")]
+    ran = subprocess.run(
+        [*shlex.split(words), "--once"], env=cli_env, cwd=home, capture_output=True, text=True, check=False
+    )
     assert ran.returncode == 0, ran.stderr
 
 

@@ -284,8 +284,7 @@ def test_a_vault_that_cannot_be_written_is_told_and_healed(agent: Running, profi
     assert not agent.kept(ONE).exists()
     locks.unlink()
     (agent.vault / "locks.away").rename(locks)
-    agent.send(signal.SIGUSR1)
-    until(lambda: agent.kept(ONE).exists(), "it is kept")
+    until(lambda: agent.kept(ONE).exists(), "it is kept, without another hint")
     until(lambda: not agent.status()["degraded"], "it is well again")
 
 

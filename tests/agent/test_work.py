@@ -18,6 +18,8 @@ from keeper.agent.condition import Condition
 from keeper.agent.growth import Growth
 from keeper.agent.journal import Journal
 from keeper.agent.queue import Queue, Task
+from keeper.agent.run import Agent
+from keeper.agent.service import Notify
 from keeper.agent.work import Stopped, Work
 from keeper.agent.workers import Workers
 from keeper.transcripts import glance as glancing
@@ -228,3 +230,29 @@ def test_a_restore_for_a_door_puts_back_what_is_kept(here: World, views: list[Wo
     view.live.unlink()
     assert mine.restore(str(view.profile), view.session).verdict == "absent"
     assert lines_of(view.live) == wanted
+
+
+@pytest.mark.accepts("AGENT-3")
+def test_a_file_that_is_no_chat_yet_is_told_by_one_glance_and_not_by_each(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(here.profile.parent))
+    agent = Agent(lambda: here.settings, Notify(""))
+    live = write_live(here.profile, CWD, here.session, b"")
+    try:
+        assert [task.session for task in agent._glance()] == [here.session]
+        assert agent._glance() == []
+        append(live, jsonl(*talk("a", here.session)))
+        assert [task.session for task in agent._glance()] == [here.session]
+    finally:
+        agent.asks.close()
+
+
+@pytest.mark.accepts("AGENT-2")
+def test_a_great_many_troubles_are_told_with_their_number(here: World) -> None:
+    mine, _ = at_work(here)
+    condition = Condition(Journal(time.monotonic), mine.let_go)
+    for number in range(5000):
+        condition.trouble(f"keep: {number}", "x" * 1000)
+    told = condition.troubles()
+    assert (len(told), told[-1]["why"]) == (51, "and 4950 more")
