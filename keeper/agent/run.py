@@ -48,6 +48,7 @@ SHARE = 2000
 GONE_S = 0.7
 """A name that went may have gone elsewhere, which is told half a second later."""
 SELDOM_S = 3600.0
+STUCK_S = 600.0
 MANY = 64
 """So many sessions at once are a pass, and not as many keeps."""
 STOP_S = 1.5
@@ -183,8 +184,15 @@ class Agent:
                 self.server = Server(self.settings.vault, self.answer)
                 self.condition.safely("doors", self.server.start)
             self._see()
-            if self.workers.alive(WATCHDOG_S / 2):
+            if self.workers.alive(WATCHDOG_S / 2) and not self._stuck():
                 self.notify.tell("WATCHDOG=1")
+
+    def _stuck(self) -> bool:
+        """Whether a pass has not moved from one session to the next for very long: a volume below it hangs."""
+        still_s = self.clock() - self.work.moved if self.work.moved else 0.0
+        why = f"the look over everything has not moved for {STUCK_S / 60:.0f} minutes: does a volume hang?"
+        self.condition.only("pass", {"stuck": why} if still_s > STUCK_S else {})
+        return still_s > STUCK_S
 
     def _stop(self) -> None:
         """What is queued is linked, what is in hand is finished; what remains is found at the next start."""
@@ -295,8 +303,8 @@ class Agent:
 
     def _passed(self, done: Pass) -> None:
         """What a pass found is told: failures are troubles until the next pass is through without them."""
-        self.condition.only("keep", {session or "profile": why for session, why in done.failures})
-        self.condition.only("seal", {"room": done.unsealed} if done.unsealed else {})
+        self.condition.only("keep", dict(done.failures))
+        self.condition.only("seal", dict(done.unsealed))
         if done.changed:
             self.condition.tell(
                 f"reconciled {done.sessions} sessions in {done.seconds:.1f} s, {done.changed} had changed"
@@ -307,7 +315,7 @@ class Agent:
     def _see(self) -> None:
         """Put the state down where it changed; say what of the watch changed."""
         now = self.watch.troubles()
-        self.condition.only("watch", {one.what: one.why for one in now})
+        self.condition.only("watch", {f"{one.what} {one.where}".strip(): one.why for one in now})
         found = self.condition.troubles()
         if str(found) != self.told or any(one["what"] == "state" for one in found):
             self._put_down()

@@ -21,12 +21,13 @@ REFUSALS = {errno.ENOSPC: "watch limit", errno.EACCES: "unreadable"}
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why the watch cannot be relied on, since and until when (on the watch's clock; `until` None while it lasts)."""
+    """Why the watch cannot be relied on, where, since and until when (on its clock; `until` None while it lasts)."""
 
     what: str
     why: str
     since: float
     until: float | None = None
+    where: str = ""
 
 
 @dataclass(slots=True)
@@ -53,7 +54,7 @@ def carried(before: dict[tuple[str, str], Trouble], found: Found, now: float) ->
         if key not in found and now - until < SHOWN_S:
             after[key] = replace(old, until=until)
     for key, why in found.items():
-        after[key] = Trouble(key[0], why, before[key].since if key in before else now)
+        after[key] = Trouble(key[0], why, before[key].since if key in before else now, where=key[1])
     return after
 
 

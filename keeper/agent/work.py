@@ -44,7 +44,7 @@ class Pass:
     failures: tuple[tuple[str, str], ...]
     seconds: float
     cpu_s: float
-    unsealed: str = ""
+    unsealed: tuple[tuple[str, str], ...] = ()
 
 
 class Work:
@@ -55,6 +55,7 @@ class Work:
         self.stop = stop
         self.told = told
         self.sealing: tuple[int, int] | None = None
+        self.moved = 0.0
         self._own = threading.local()
         self._passing = threading.Lock()
 
@@ -120,6 +121,7 @@ class Work:
         """Keep all of every profile, then seal it; `linked` is called in between. Stopped where the agent is to end."""
         with self._passing:
             begun, spent = time.monotonic(), time.thread_time()
+            self.moved = begun
             vault = self.vault()
             keeper = Keeper(vault, time.time())
             answers: list[Kept] = []
@@ -129,27 +131,28 @@ class Work:
             finally:
                 keeper.finish()
                 self._notes(vault)
+                self.moved = 0.0
             spent = time.thread_time() - spent
             if linked is not None:
                 linked()
             unsealed = self._seal(vault, keeper)
             changed = sum(answer.action != "none" for answer in answers)
-            failures = tuple((answer.session, answer.error) for answer in answers if answer.error)
+            failures = tuple((one.session or one.profile, one.error) for one in answers if one.error)
             return Pass(len(answers), changed, failures, time.monotonic() - begun, spent, unsealed)
 
-    def _seal(self, vault: Vault, keeper: Keeper) -> str:
-        """Seal what the pass has linked; why it did not, else ""."""
+    def _seal(self, vault: Vault, keeper: Keeper) -> tuple[tuple[str, str], ...]:
+        """Seal what the pass has linked; what of it is not sealed, and why."""
         want = int(sum(self._size(vault, chat, label) for chat, labels in keeper.behind.items() for label in labels))
         room = os.statvfs(vault.root)
         if want * SEAL_SHARE + SPARE > room.f_bavail * room.f_frsize and want > SPARE:
-            return f"{want >> 20} MiB are linked but not sealed: {files.volume_of(vault.root)} has too little room"
+            where = files.volume_of(vault.root)
+            return (("room", f"{want >> 20} MiB are linked but not sealed: {where} has too little room"),)
         self.sealing = 0, len(keeper.behind)
         try:
-            keeper.seal(self._sealed)
+            return tuple(keeper.seal(self._sealed).items())
         finally:
             self.sealing = None
             self._notes(vault)
-        return ""
 
     def _sealed(self, done: int, total: int) -> None:
         self.sealing = done, total
@@ -162,6 +165,7 @@ class Work:
             return 0
 
     def _go_on(self) -> None:
+        self.moved = time.monotonic() if self.moved else 0.0
         if self.stop():
             raise Stopped
 

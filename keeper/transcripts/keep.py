@@ -293,10 +293,10 @@ class Keeper:
 
     # ------------------------------------------------------------------ durable, then told
 
-    def seal(self, progress: Count | None = None) -> None:
-        """Seal what the pass has kept; after `finish`, since a seal takes longer than a link."""
+    def seal(self, progress: Count | None = None) -> dict[str, str]:
+        """Seal what the pass has kept, after `finish`, since a seal takes longer; which chats could not be, and why."""
         behind, self.behind = self.behind, {}
-        seal_behind(self.vault, behind, self.now, progress)
+        return seal_behind(self.vault, behind, self.now, progress)
 
     def finish(self) -> None:
         """Make durable what this run covers, then write the rows: the folder is durable before the row."""

@@ -208,10 +208,10 @@ class Sealer:
 
 def seal_behind(
     vault: Vault, behind: Behind, now: float, progress: Callable[[int, int], None] | None = None
-) -> None:  # fmt: skip
-    """Seal what a pass over a profile has noted, durable when this returns; one chat that fails stops no other, and is
-    sealed by the next keep. Each chat is locked for its own sealing alone."""
-    wrote = False
+) -> dict[str, str]:  # fmt: skip
+    """Seal what a pass over a profile has noted, durable when this returns; one chat that fails stops no other, is
+    sealed by the next keep, and told with its reason. Each chat is locked for its own sealing alone."""
+    wrote, failed = False, dict[str, str]()
     for count, (name, labels) in enumerate(behind.items()):
         chat = vault.chat(name)
 
@@ -223,11 +223,13 @@ def seal_behind(
                 if os.path.isdir(chat.path):
                     wrote |= _seal_chat(Sealer(chat, now, put_aside, sync=False), labels)
         except (OSError, KeeperError) as error:
-            vault.notes.append(f"chat {name} is kept, but not sealed yet: {error}")
+            failed[name] = f"kept, but not sealed yet: {error}"
+            vault.notes.append(f"chat {name} is {failed[name]}")
         if progress is not None:
             progress(count + 1, len(behind))
     if wrote:
         disk.sync_volume(vault.root)
+    return failed
 
 
 def _seal_chat(sealer: Sealer, labels: dict[str, Change]) -> bool:

@@ -300,8 +300,11 @@ def test_a_root_replaced_between_two_ticks_is_watched_anew_and_looked_at(
         if how == "removed":
             shutil.rmtree(tmp_path / "away")
         write_live(profile, CWD, TWO, b"{}\n")
-        heard.tick()
-        assert {"root replaced", "watch ended"} & set(heard.lasting()), "by whichever is seen first"
+        told = {
+            "root replaced",
+            "watch ended",
+        }  # by whichever is seen first; the new folder may have the old one's number
+        eventually("a trouble", lambda: heard.tick() or told & set(heard.lasting()))
         is_whole_again(heard, profile)
 
 

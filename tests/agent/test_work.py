@@ -67,7 +67,7 @@ def test_a_first_pass_over_many_links_them_all_before_it_seals_any_and_says_how_
 
     mine._go_on = lambda: seen.append(mine.sealing) if mine.sealing else None  # type: ignore[method-assign]
     done = mine.reconcile(linked)
-    assert (done.sessions, done.changed, done.failures, done.unsealed) == (MANY, MANY, (), "")
+    assert (done.sessions, done.changed, done.failures, done.unsealed) == (MANY, MANY, (), ())
     assert all(sealed(view) for view in views)
     assert seen == [(count, MANY) for count in range(1, MANY + 1)]
     assert mine.sealing is None
@@ -82,12 +82,12 @@ def test_where_the_volume_has_no_room_for_seals_all_is_linked_and_that_is_told(
     monkeypatch.setattr(work, "SPARE", 1000)
     monkeypatch.setattr(work.os, "statvfs", lambda _: SimpleNamespace(f_bavail=1, f_frsize=1024))
     done = mine.reconcile()
-    assert "too little room" in done.unsealed
+    assert "too little room" in done.unsealed[0][1]
     assert all(view.kept.samefile(view.live) for view in views)
     assert not any(sealed(view) for view in views)
     monkeypatch.undo()
     monkeypatch.setattr(claude, "running_profiles", lambda *_: [])
-    assert mine.reconcile().unsealed == ""
+    assert mine.reconcile().unsealed == ()
     assert all(sealed(view) for view in views)
 
 
