@@ -48,6 +48,7 @@ SHARE = 2000
 GONE_S = 0.7
 """A name that went may have gone elsewhere, which is told half a second later."""
 SELDOM_S = 3600.0
+RETRY_S = 5.0
 STUCK_S = 600.0
 MANY = 64
 """So many sessions at once are a pass, and not as many keeps."""
@@ -80,6 +81,7 @@ class Agent:
         self.told = ""
         self.ready = 0.0
         self.profiles: list[Path] = []
+        self.pause_s = self.again_due = RETRY_S
         self.glanced: dict[Path, dict[str, Live]] = {}
         self.who = state.who(time.time())
 
@@ -183,6 +185,7 @@ class Agent:
                 self.server.stop()
                 self.server = Server(self.settings.vault, self.answer)
                 self.condition.safely("doors", self.server.start)
+            self._again(now)
             self._see()
             if self.workers.alive(WATCHDOG_S / 2) and not self._stuck():
                 self.notify.tell("WATCHDOG=1")
@@ -294,6 +297,16 @@ class Agent:
         with suppress(Stopped):
             self.condition.safely("reconcile", self._reconcile)
 
+    def _again(self, now: float) -> None:
+        """What a look over everything could not do is tried again soon, then ever more seldom."""
+        if not self.condition.lasts("reconcile", "look", "seal"):
+            self.pause_s = RETRY_S
+            self.again_due = now + self.pause_s
+        elif now >= self.again_due:
+            self.pause_s = min(2 * self.pause_s, RECONCILE_S)
+            self.again_due = now + self.pause_s
+            self.jobs.soon("reconcile")
+
     def _reconcile(self) -> None:
         done = self.work.reconcile(self._ready)
         self._passed(done)
@@ -303,7 +316,9 @@ class Agent:
 
     def _passed(self, done: Pass) -> None:
         """What a pass found is told: failures are troubles until the next pass is through without them."""
-        self.condition.only("keep", dict(done.failures))
+        failed = dict(done.failures)
+        self.condition.only("look", failed)
+        self.condition.only("keep", {one: why for one, why in self.condition.of("keep").items() if one in failed})
         self.condition.only("seal", dict(done.unsealed))
         if done.changed:
             self.condition.tell(

@@ -75,6 +75,7 @@ def test_a_profile_that_comes_later_or_goes_and_comes_back_is_kept(cli_env: dict
         assert agent.status()["degraded"] is None
         live = write_live(late, "/srv/new", ONE, jsonl(A))
         until(lambda: agent.keeps(ONE, live), "it is kept")
+        until(lambda: agent.status()["watches"]["count"], "it is watched")
         late.rename(home / "away")
         until(lambda: agent.status()["degraded"], "that it is gone is told")
         agent.send(signal.SIGUSR1)
