@@ -24,12 +24,17 @@ BACKUP = ".before-keeper"
 """Behind the file's name: as it was before keeper's hooks."""
 PLUGIN = Path(__file__).resolve().parent / "plugin"
 """The same hooks as a plugin of Claude Code: `claude --plugin-dir`."""
-_OURS = re.compile(r'k=.+; \[ -x "\$k" \] \|\| k=keeper; "\$k" hook 2>/dev/null \|\| exit 0', re.DOTALL)
+CALL = "PYTHONPATH= PYTHONHOME= {} hook >/dev/null 2>&1 || exit 0"
+"""Whatever program answers to that name, and whatever Python a project's environment would have it load: Claude takes
+no word of it into the conversation."""
+_CALLS = "|".join(re.escape(call.format('"$k"')) for call in (CALL, "{} hook 2>/dev/null || exit 0"))
+_OURS = re.compile(rf'k=.+; \[ -x "\$k" \] \|\| k=keeper; ({_CALLS})', re.DOTALL)
+"""Ours, those of older keepers too."""
 
 
 def command(program: str) -> str:
     """What Claude's shell is given: keeper where it stood, else the one on PATH; with neither it ends with 0."""
-    return f'k={shlex.quote(program)}; [ -x "$k" ] || k=keeper; "$k" hook 2>/dev/null || exit 0'
+    return f'k={shlex.quote(program)}; [ -x "$k" ] || k=keeper; ' + CALL.format('"$k"')
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -310,6 +311,37 @@ def test_the_command_calls_keeper_where_it_stood_else_the_one_on_path(shell: str
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
         first.unlink(missing_ok=True)
     assert (tmp_path / "it's here.log").read_text() == (tmp_path / "second.log").read_text() == "hook\n"
+
+
+@pytest.mark.accepts("RESTORE-13")
+@pytest.mark.parametrize(
+    "said", [hooks.command("/gone/keeper"), hooks.CALL.format("keeper")], ids=["settings", "plugin"]
+)
+def test_no_word_of_another_program_of_that_name_reaches_claude(said: str, tmp_path: Path) -> None:
+    other = tmp_path / "keeper"
+    other.write_text("#!/bin/sh\necho who is there; echo who >&2; touch called\n")
+    other.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", said], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, cwd=tmp_path, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert (tmp_path / "called").exists()
+
+
+@pytest.mark.accepts("RESTORE-13", "KEEP-2")
+def test_the_python_of_a_project_is_not_keepers(tmp_path: Path) -> None:
+    """A package of keeper's name, or another Python's libraries, on the PYTHONPATH that Claude was started with."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "json.py").write_text("raise ImportError('built for another Python')\n")
+    program = tmp_path / "keeper"
+    program.write_text(f"#!{sys.executable}\nimport json, sys\nopen('loaded', 'w').write(json.__file__)\n")
+    program.chmod(0o755)
+    project = str(tmp_path / "project")
+    for said in (hooks.command(str(program)), hooks.CALL.format("keeper")):
+        environ = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYTHONPATH": project, "PYTHONHOME": project}
+        subprocess.run(["sh", "-c", said], env=environ, cwd=tmp_path, check=True)
+        assert (tmp_path / "loaded").read_text() == json.__file__
+        (tmp_path / "loaded").unlink()
 
 
 # --- for any text --------------------------------------------------------------------------------------

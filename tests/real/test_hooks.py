@@ -17,6 +17,7 @@ from tests.lab.screen import Screen
 from tests.lab.waiting import eventually, quiet
 from tests.real.conftest import OTHER, SESSION
 
+ROOT = Path(__file__).resolve().parents[2]
 Keeper = Callable[..., Ran]
 
 
@@ -24,7 +25,7 @@ Keeper = Callable[..., Ran]
 def program(tmp_path: Path) -> Path:
     """The `keeper` that the hooks call."""
     place = tmp_path / "keeper"
-    place.write_text(f'#!/bin/sh\nexec {sys.executable} -m keeper "$@"\n')
+    place.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m keeper "$@"\n')
     place.chmod(0o755)
     return place
 
