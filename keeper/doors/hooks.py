@@ -94,15 +94,16 @@ def status(profile: Path) -> Hooked:
 def install(profile: Path, program: str) -> Edit | None:
     """The edit that has Claude call keeper at every event; None where it does so already. Raises Refused."""
     file = file_of(profile)
-    before = _read(file)
-    after = _with_hooks(before, file, command(program))
+    before, said = _read(file), command(program)
+    ours = next(_ours(_root(_text(before, file), file)), None)
+    first, unchanged = _first(before, file, ours)
+    after = _with_hooks(first if unchanged else before, file, said)
     if after == before:
         return None
-    first = before is not None and not any(_ours(_root(_text(before, file), file)))
-    aside = f" (as it is now: {file}{BACKUP})" if first else ""
-    return Edit(
-        file, f"have Claude Code call `keeper hook`: {len(EVENTS)} hooks in {file}{aside}", before, after, first
-    )
+    backs_up = before is not None and ours is None
+    aside = f" (as it is now: {file}{BACKUP})" if backs_up else ""
+    what = f"have Claude Code call `keeper hook`: {len(EVENTS)} hooks in {file}{aside}"
+    return Edit(file, what, before, after, backs_up)
 
 
 def remove(profile: Path) -> Edit | None:
@@ -112,15 +113,24 @@ def remove(profile: Path) -> Edit | None:
     ours = next(_ours(_root(_text(before, file), file)), None)
     if before is None or ours is None:
         return None
-    said, first = ours.hook.node.value["command"], _read(file + BACKUP)
-    with suppress(Refused):
-        if _with_hooks(first, file, said) == before:
-            if first is None:
-                return Edit(file, f"remove {file}: it holds keeper's hooks alone", before, None)
-            back = f"take keeper's hooks out of {file}: back to the bytes that it had before"
-            return Edit(file, back, before, first, restores=True)
+    first, unchanged = _first(before, file, ours)
+    if unchanged:
+        if first is None:
+            return Edit(file, f"remove {file}: it holds keeper's hooks alone", before, None)
+        back = f"take keeper's hooks out of {file}: back to the bytes that it had before"
+        return Edit(file, back, before, first, restores=True)
     rest = f" (others have changed it since; as it was before: {file}{BACKUP})" if first is not None else ""
     return Edit(file, f"take keeper's hooks out of {file}{rest}", before, _without_hooks(before, file))
+
+
+def _first(before: bytes | None, file: str, ours: _Ours | None) -> tuple[bytes | None, bool]:
+    """The file as it was before keeper's hooks, and whether these are all that has changed since."""
+    if ours is None:
+        return None, False
+    first = _read(file + BACKUP)
+    with suppress(Refused):
+        return first, _with_hooks(first, file, ours.hook.node.value["command"]) == before
+    return first, False
 
 
 def _read(file: str) -> bytes | None:

@@ -140,13 +140,20 @@ def test_a_hook_of_keepers_among_others_in_one_group_goes_alone(profile: Path) -
     assert read(place) == {"hooks": {"Stop": [{"matcher": "", "hooks": [theirs]}]}}
 
 
-def test_keeper_in_another_place_takes_its_old_hooks_over(profile: Path) -> None:
-    place = put(profile, FULL)
+@pytest.mark.parametrize("shape", [*SHAPES, "none"])
+def test_keeper_in_another_place_takes_its_old_hooks_over_and_out_to_the_byte(shape: str, profile: Path) -> None:
+    place = profile / "settings.json"
+    if shape != "none":
+        put(profile, SHAPES[shape])
     install(profile, "/old/bin/keeper")
     install(profile)
-    assert [one["command"] for one in handlers(read(place), "SessionEnd")] == [hooks.command(PROGRAM)]
-    uninstall(profile)
-    assert place.read_bytes() == FULL.encode()
+    assert [one["command"] for one in handlers(read(place), "SessionEnd")][-1] == hooks.command(PROGRAM)
+    assert "/old/bin" not in place.read_text()
+    edit = hooks.remove(profile)
+    assert edit is not None and "others" not in edit.what
+    hooks.make(edit)
+    assert os.listdir(profile) == ([] if shape == "none" else ["settings.json"])
+    assert shape == "none" or place.read_bytes() == SHAPES[shape].encode()
 
 
 BROKEN = {
@@ -342,6 +349,26 @@ def test_the_python_of_a_project_is_not_keepers(tmp_path: Path) -> None:
         subprocess.run(["sh", "-c", said], env=environ, cwd=tmp_path, check=True)
         assert (tmp_path / "loaded").read_text() == json.__file__
         (tmp_path / "loaded").unlink()
+
+
+OLDER = """k=/old/keeper; [ -x "$k" ] || k=keeper; "$k" hook 2>/dev/null || exit 0"""
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, "none"])
+def test_the_hooks_of_an_older_keeper_are_taken_over_and_taken_out_to_the_byte(shape: str, profile: Path) -> None:
+    old = None if shape == "none" else SHAPES[shape].encode()
+    place = put(profile, hooks._with_hooks(old, "f", OLDER).decode())
+    if old is not None:
+        (profile / ("settings.json" + hooks.BACKUP)).write_bytes(old)
+    assert hooks.status(profile).missing == ()
+    install(profile)
+    for event in EVENTS:
+        commands = [one["command"] for one in handlers(read(place), event)]
+        assert (commands.count(hooks.command(PROGRAM)), OLDER in commands) == (1, False)
+    assert hooks.install(profile, PROGRAM) is None
+    uninstall(profile)
+    assert (place.read_bytes() if place.exists() else None) == old
+    assert os.listdir(profile) == ([] if old is None else ["settings.json"])
 
 
 # --- for any text --------------------------------------------------------------------------------------
