@@ -6,6 +6,8 @@ notify socket is named, telling it is nothing. It refuses to touch a unit that i
 
 from __future__ import annotations
 
+import os
+import pwd
 import shlex
 import shutil
 import socket
@@ -20,6 +22,13 @@ from keeper.errors import KeeperError, Refused
 UNIT = "keeper.service"
 MARK = "# Written by keeper; `keeper service remove` takes it away again."
 WATCHDOG_S = 120
+NO_SYSTEMD = "there is no systemd here; `keeper run` does the same in the foreground"
+RUNS = ("active", "activating", "reloading")
+"""What systemd says of an agent that need not be started."""
+STARTS_S = 120.0
+"""systemd gives a start 90 s, and the end before it 10 s: it is for systemd to say that it failed."""
+LINGERING = Path("/var/lib/systemd/linger")
+BOOTED = Path("/run/systemd/system")
 
 
 def unit(command: tuple[str, ...], environment: dict[str, str]) -> str:
@@ -80,14 +89,25 @@ class Service:
         self.path = units / UNIT
 
     def install(self, text: str) -> list[str]:
-        """Write the unit and start it; what was done, a line each. Raises Refused where another's stands there."""
+        """Write the unit, and start the agent by it, one that runs by an older unit anew; what was done, a line each.
+
+        Raises Refused where another's stands there, KeeperError where systemd does not start it.
+        """
         self._only_ours()
         disk.ensure_dir(self.units)
         disk.write_file(self.path, text.encode())
         done = [f"wrote {self.path}"]
-        for words in (("daemon-reload",), ("enable", "--now", UNIT)):
+        if shutil.which("systemctl") is None:
+            return [*done, NO_SYSTEMD]
+        for words in (("daemon-reload",), ("enable", UNIT), ("restart", UNIT)):
             said = _systemctl(*words)
-            done.append(f"systemctl --user {' '.join(words)}: {said or 'done'}")
+            if said:
+                raise KeeperError(
+                    f"{self.path} is written, but the agent is not started: systemctl --user {' '.join(words)}: {said}",
+                    "run it again from a login of your own (su, sudo and a container have no systemd for you), or have "
+                    "`keeper run` started in whatever way this machine has",
+                )
+            done.append(f"systemctl --user {' '.join(words)}: done")
         return done
 
     def remove(self) -> list[str]:
@@ -115,13 +135,21 @@ class Service:
             raise Refused(f"{self.path} is a unit that keeper has not written", "move it away, or keep yours")
 
 
+def ends_with_login() -> bool:
+    """Whether systemd ends this user's services with the last login."""
+    try:
+        return BOOTED.is_dir() and not (LINGERING / pwd.getpwuid(os.getuid()).pw_name).exists()
+    except (KeyError, OSError):
+        return False
+
+
 def _systemctl(*words: str, answer: bool = False) -> str:
     """What systemctl says to it: with `answer` its word, else its complaint, "" where it has none."""
     program = shutil.which("systemctl")
     if program is None:
-        return "" if answer else "there is no systemd here; `keeper run` does the same in the foreground"
+        return "" if answer else NO_SYSTEMD
     try:
-        ran = subprocess.run([program, "--user", *words], capture_output=True, text=True, timeout=30, check=False)
+        ran = subprocess.run([program, "--user", *words], capture_output=True, text=True, timeout=STARTS_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "" if answer else str(error)
     if answer:

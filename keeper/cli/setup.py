@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from keeper.agent.service import RUNS, ends_with_login
 from keeper.cli import hooks, out, run
 from keeper.cli.parts import Part, Step, carry_out, dry_run_option, yes_option
 from keeper.doors import shim
@@ -43,7 +44,7 @@ def _service(values: Settings) -> list[Step]:
     mine, text = run.of_user(), run.text()
     stands = mine.status()
     same = stands.installed and mine.path.read_text("utf-8", "replace") == text
-    if shutil.which("systemctl") is None or (same and stands.active not in ("inactive", "failed")):
+    if shutil.which("systemctl") is None or (same and stands.active in RUNS):
         return []
     return [Step(f"write {mine.path}, and start the agent by systemd", lambda: mine.install(text))]
 
@@ -55,7 +56,9 @@ def _no_service(values: Settings) -> list[Step]:
 
 def _service_advice(values: Settings) -> Sequence[str]:
     if shutil.which("systemctl") is not None:
-        return ()
+        if not (run.of_user().status().installed and ends_with_login()):
+            return ()
+        return ["the agent ends with your last login: `loginctl enable-linger` has it stay, for a Claude that does"]
     here = shlex.quote(hooks.program())
     return [f"no systemd here: have `{here} run` started with your session, in whatever way this machine has"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shlex
 import shutil
 import socket
@@ -22,7 +23,7 @@ from keeper.agent.journal import Journal
 from keeper.agent.queue import Queue, Task
 from keeper.agent.run import RECONCILE_S
 from keeper.agent.service import MARK, Notify, Service, unit
-from keeper.errors import Refused
+from keeper.errors import KeeperError, Refused
 from tests.agent.running import running, until
 from tests.build import append, jsonl, session_id, talk, write_live
 from tests.conftest import Needs
@@ -333,3 +334,49 @@ def test_a_unit_is_installed_and_removed_by_one_command_and_another_ones_is_left
             deed()
     assert "mine" in service.path.read_text()
     assert not service.status().installed
+
+
+def systemctl(folder: Path, monkeypatch: pytest.MonkeyPatch, answers: str) -> Path:
+    """A systemctl on PATH that answers so; the log of what it was asked."""
+    folder.mkdir()
+    program, log = folder / "systemctl", folder / "log"
+    program.write_text(f'#!/bin/sh\necho "$*" >>{log}\ncase "$*" in {answers} esac\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    return log
+
+
+@pytest.mark.accepts("AGENT-7")
+def test_an_agent_that_systemd_does_not_start_is_told_as_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemctl(tmp_path / "bin", monkeypatch, "*) echo 'Failed to connect to bus' >&2; exit 1;;")
+    service = Service(tmp_path / "systemd" / "user")
+    with pytest.raises(KeeperError, match=r"the agent is not started: .*Failed to connect to bus") as failed:
+        service.install(unit(("/bin/true",), {}))
+    assert "keeper run" in str(failed.value.cure)
+    assert "removed" in service.remove()[-1]
+
+
+@pytest.mark.accepts("AGENT-7")
+def test_an_agent_that_runs_by_an_older_unit_is_started_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = systemctl(tmp_path / "bin", monkeypatch, "*is-active*) echo active;;")
+    service = Service(tmp_path / "systemd" / "user")
+    service.install(unit(("/bin/true",), {}))
+    log.unlink()
+    service.install(unit(("/bin/false",), {}))
+    assert log.read_text().splitlines() == [
+        "--user daemon-reload", "--user enable keeper.service", "--user restart keeper.service",
+    ]  # fmt: skip
+
+
+def test_a_user_without_lingering_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from keeper.agent import service
+
+    monkeypatch.setattr(service, "BOOTED", tmp_path)
+    monkeypatch.setattr(service, "LINGERING", tmp_path)
+    assert service.ends_with_login()
+    (tmp_path / pwd.getpwuid(os.getuid()).pw_name).touch()
+    assert not service.ends_with_login()
+    monkeypatch.setattr(service, "BOOTED", tmp_path / "none")
+    assert not service.ends_with_login()

@@ -159,6 +159,26 @@ def test_without_systemd_a_person_is_told_what_to_do(run_keeper: Keeper, profile
     assert "no systemd here" in run(run_keeper, "setup", "--dry-run").text
 
 
+@pytest.mark.accepts("AGENT-7")
+def test_setup_does_not_say_that_an_agent_is_in_place_which_is_not(
+    run_keeper: Keeper, profile: Path, tmp_path: Path
+) -> None:
+    """Without a user bus (su, ssh into a container) nothing is started, at the second run as at the first."""
+    program = tmp_path / "systemctl"
+    program.write_text("#!/bin/sh\necho 'Failed to connect to bus' >&2; exit 1\n")
+    program.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    for code in (3, 1):
+        ran = run_keeper("setup", env=env)
+        assert ran.code == code
+        assert "service: " in ran.text and "the agent is not started" in ran.err
+    program.write_text("#!/bin/sh\necho activating\n")
+    assert run_keeper("setup", env=env).text.startswith("nothing to do")
+    program.write_text("#!/bin/sh\necho deactivating\n")
+    assert "start the agent" in run_keeper("setup", "--dry-run", env=env).text
+    assert run_keeper("setup", "--undo", env=env).code == 0
+
+
 def test_the_parts_are_those_that_stand_alone_too(run_keeper: Keeper) -> None:
     assert [part.name for part in setup.PARTS] == ["hooks", "shim", "service"]
     for part in setup.PARTS:
