@@ -36,13 +36,15 @@ def _profiles(values: Settings) -> list[Path]:
     try:
         with Vault.open(values, make=False) as vault:
             known = profiles_of(vault)
-    except KeeperError as error:
-        out.warn(f"{error.message}: only the profiles of the settings are looked at")
+    except (KeeperError, OSError) as error:
+        told = files.told(error, values.vault)
+        out.warn(f"{told.message}: only the profiles of the settings, and those with keeper's hooks, are looked at")
         known = [profile for profile in values.profiles if profile.is_dir()]
-    return list(dict.fromkeys([*values.profiles[:1], *known]))
+    noted = [profile for profile in door.noted(values.state_home) if profile.is_dir()]
+    return list(dict.fromkeys([*values.profiles[:1], *known, *noted]))
 
 
-def _steps(values: Settings, decide: Callable[[Path], door.Edit | None]) -> list[Step]:
+def _steps(values: Settings, decide: Callable[[Path], door.Edit | None], hooked: bool) -> list[Step]:
     steps = []
     for profile in _profiles(values):
         try:
@@ -51,13 +53,17 @@ def _steps(values: Settings, decide: Callable[[Path], door.Edit | None]) -> list
             steps.append(Step(f"edit {door.file_of(profile)}", _refusing(files.told(error, profile))))
             continue
         if edit is not None:
-            steps.append(Step(edit.what, _making(edit)))
+            steps.append(Step(edit.what, _making(edit, values.state_home, profile, hooked)))
     return steps
 
 
-def _making(edit: door.Edit) -> Do:
+def _making(edit: door.Edit, state: Path, profile: Path, hooked: bool) -> Do:
     def make() -> Sequence[str]:
+        if hooked:
+            door.note(state, profile)
         door.make(edit)
+        if not hooked:
+            door.note(state, profile, False)
         return [f"{edit.file}: done"]
 
     return make
@@ -72,11 +78,11 @@ def _refusing(failure: KeeperError) -> Do:
 
 def _install(values: Settings) -> list[Step]:
     here = program()
-    return _steps(values, lambda profile: door.install(profile, here))
+    return _steps(values, lambda profile: door.install(profile, here), True)
 
 
 def _remove(values: Settings) -> list[Step]:
-    return _steps(values, door.remove)
+    return _steps(values, door.remove, False)
 
 
 def _advice(values: Settings) -> list[str]:

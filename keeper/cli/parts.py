@@ -14,7 +14,7 @@ import click
 
 from keeper import files, settings
 from keeper.cli import out
-from keeper.errors import KeeperError
+from keeper.errors import KeeperError, Usage
 from keeper.settings import Settings
 
 Do = Callable[[], Sequence[str]]
@@ -50,7 +50,7 @@ yes_option = click.option("--yes", is_flag=True, help="Ask nothing on a terminal
 
 def carry_out(parts: Sequence[Part], undo: bool, dry_run: bool, yes: bool, as_json: bool) -> int:
     """Decide, show, do; the exit code. On a terminal a person is asked in between."""
-    values = settings.load(os.environ)
+    values = _settings(undo)
     steps = [
         (part.name, step)
         for part in (reversed(parts) if undo else parts)
@@ -68,6 +68,17 @@ def carry_out(parts: Sequence[Part], undo: bool, dry_run: bool, yes: bool, as_js
         _say(done, advice)
     codes = [int(str(one["exit"])) for one in done]
     return 3 if any(codes) and not all(codes) else max(codes, default=0)
+
+
+def _settings(undo: bool) -> Settings:
+    """What was put in place must go also with a settings file that does not read."""
+    try:
+        return settings.load(os.environ)
+    except Usage as error:
+        if not undo:
+            raise
+        out.warn(f"{error.message}: done without it")
+        return settings.load({**os.environ, "KEEPER_CONFIG": os.devnull})
 
 
 def _done(name: str, step: Step, values: Settings, dry_run: bool) -> dict[str, object]:

@@ -7,6 +7,7 @@ instant. It refuses a file that is no JSON (Claude Code reads nothing of it eith
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,10 +19,13 @@ from pathlib import Path
 from keeper import disk, files
 from keeper.doors.hook import EVENTS, WAIT_S
 from keeper.doors.json_text import Member, Node, drop, insert, parse, put
-from keeper.errors import NoExchange, Refused
+from keeper.errors import KeeperError, NoExchange, Refused
 
 BACKUP = ".before-keeper"
 """Behind the file's name: as it was before keeper's hooks."""
+HOOKED = "hooked.json"
+"""In the state's folder: the profiles that keeper's hooks were put into, so that they can be taken out of each, also by
+a shell that names another, and with neither settings nor vault."""
 PLUGIN = Path(__file__).resolve().parent / "plugin"
 """The same hooks as a plugin of Claude Code: `claude --plugin-dir`."""
 CALL = "PYTHONPATH= PYTHONHOME= {} hook >/dev/null 2>&1 || exit 0"
@@ -125,10 +129,11 @@ def remove(profile: Path) -> Edit | None:
 
 def _first(before: bytes | None, file: str, ours: _Ours | None) -> tuple[bytes | None, bool]:
     """The file as it was before keeper's hooks, and whether these are all that has changed since."""
-    if ours is None:
-        return None, False
-    first = _read(file + BACKUP)
+    first = None
     with suppress(Refused):
+        if ours is None:
+            return None, False
+        first = _read(file + BACKUP)
         return first, _with_hooks(first, file, ours.hook.node.value["command"]) == before
     return first, False
 
@@ -217,6 +222,30 @@ def _without_hooks(before: bytes, file: str) -> bytes:
         else:
             text = drop(text, one.root, one.hooks)
     return text.encode()
+
+
+# --- where they are ------------------------------------------------------------------------------------
+
+
+def noted(state: Path) -> list[Path]:
+    """The profiles that were noted. A note that does not read is none."""
+    with suppress(OSError, KeeperError, ValueError):
+        told = json.loads(files.read(state / HOOKED))
+        return [Path(one) for one in told if isinstance(one, str)] if isinstance(told, list) else []
+    return []
+
+
+def note(state: Path, profile: Path, hooked: bool = True) -> None:
+    """Note that this profile has keeper's hooks, or has them no longer. Raises DiskError."""
+    before = noted(state)
+    after = [one for one in before if one != profile] + [profile] * hooked
+    if set(after) == set(before):
+        return
+    if not after:
+        disk.unlink(state / HOOKED)
+        return
+    disk.ensure_dir(state)
+    disk.write_file(state / HOOKED, json.dumps([str(one) for one in after]).encode())
 
 
 # --- doing ---------------------------------------------------------------------------------------------

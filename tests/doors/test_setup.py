@@ -117,6 +117,47 @@ def test_every_profile_that_is_known_is_hooked(run_keeper: Keeper, profile: Path
     assert not (profile / "settings.json").exists()
 
 
+def test_undo_sees_every_profile_that_was_hooked_whatever_the_environment_names_by_then(
+    run_keeper: Keeper, profile: Path, home: Path, tmp_path: Path, cli_env: dict[str, str]
+) -> None:
+    """And with neither a vault nor settings: what calls a keeper that is about to go must be found without."""
+    other = tmp_path / "caf\u00e9\n"
+    there = {place for place in home.rglob("*") if place.is_file()}
+    for name in (other, profile):
+        ran = run_keeper("setup", env={**NO_SYSTEMD, "CLAUDE_CONFIG_DIR": str(name)})
+        assert ran.code == 0, ran.err
+    Path(cli_env["KEEPER_CONFIG"]).parent.mkdir(parents=True, exist_ok=True)
+    Path(cli_env["KEEPER_CONFIG"]).write_text("no toml [")
+    undone = run_keeper("setup", "--undo", env={**NO_SYSTEMD, "KEEPER_HOME": "/etc/passwd/v"})
+    assert undone.code == 0, undone.err
+    assert "is no TOML" in undone.err
+    assert not any((one / "settings.json").exists() for one in (profile, other))
+    Path(cli_env["KEEPER_CONFIG"]).unlink()
+    assert {place for place in home.rglob("*") if place.is_file()} == there
+
+
+@pytest.mark.parametrize("rubbish", [b"\xff", b"{}", b"[1]", b"["])
+def test_a_note_of_the_hooked_profiles_that_does_not_read_costs_nothing(
+    rubbish: bytes, run_keeper: Keeper, profile: Path, home: Path
+) -> None:
+    place = home / ".local/state/keeper/hooked.json"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(rubbish)
+    for action in ("status", "install", "remove"):
+        assert run(run_keeper, "hooks", action).code == 0
+
+
+def test_a_profile_that_is_gone_is_not_made_anew_for_its_hooks(
+    run_keeper: Keeper, profile: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    assert run_keeper("hooks", "install", env={**NO_SYSTEMD, "CLAUDE_CONFIG_DIR": str(other)}).code == 0
+    (other / "settings.json").unlink()
+    other.rmdir()
+    assert run(run_keeper, "hooks", "install").code == 0
+    assert not other.exists()
+
+
 def test_a_profile_whose_settings_do_not_read_is_told_and_stops_no_other(
     run_keeper: Keeper, profile: Path, tmp_path: Path
 ) -> None:
