@@ -64,6 +64,16 @@ def retention(profile: Path, cwds: Iterable[str], managed: Iterable[Path] = MANA
     return Retention(days, file, tuple(dict.fromkeys(odd)))
 
 
+def administered(keys: Iterable[str], managed: Iterable[Path] = MANAGED) -> str:
+    """The administrator's word by which one of these is true, with its file; "" where there is none."""
+    for file in _managed(managed):
+        table = _read(file) or {}
+        for key in keys:
+            if table.get(key) is True:
+                return f"`{key}` in {file}"
+    return ""
+
+
 def forecast(
     live: Mapping[str, float], days: float, last_sweep: float | None, started: Iterable[float], now: float
 ) -> Forecast:

@@ -87,7 +87,7 @@ def _remove(values: Settings) -> list[Step]:
 
 def _advice(values: Settings) -> list[str]:
     found = [_stands(profile) for profile in _profiles(values)]
-    return [f"{one['file']}: `disableAllHooks` is true: Claude Code calls none" for one in found if one["disabled"]]
+    return [f"{one['file']}: {_off(one)}" for one in found if one["disabled"]]
 
 
 PART = Part("hooks", _install, _remove, _advice)
@@ -122,7 +122,7 @@ def _stands(profile: Path) -> dict[str, object]:
     try:
         return {**asdict(door.status(profile)), "error": None}
     except (KeeperError, OSError) as error:
-        empty = door.Hooked(str(profile), door.file_of(profile), (), EVENTS, False)
+        empty = door.Hooked(str(profile), door.file_of(profile), (), EVENTS, "")
         return {**asdict(empty), "error": files.told(error, profile).message}
 
 
@@ -132,4 +132,8 @@ def _words(one: dict[str, object]) -> str:
     missing = one["missing"]
     lacks = ", ".join(missing) if isinstance(missing, tuple) else ""
     state = f"installed, but for {lacks}" if one["events"] and lacks else "not installed" if lacks else "installed"
-    return f"{state}, and `disableAllHooks` is true: Claude Code calls none" if one["disabled"] else state
+    return f"{state}, but {_off(one)}" if one["disabled"] else state
+
+
+def _off(one: dict[str, object]) -> str:
+    return f"Claude Code calls none of your hooks: {one['disabled']} is true"

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +20,11 @@ from keeper import disk, files
 from keeper.doors.hook import EVENTS, WAIT_S
 from keeper.doors.json_text import Member, Node, drop, insert, parse, put
 from keeper.errors import KeeperError, NoExchange, Refused
+from keeper.retention import MANAGED, administered
 
 BACKUP = ".before-keeper"
 """Behind the file's name: as it was before keeper's hooks."""
+OFF = "disableAllHooks"
 HOOKED = "hooked.json"
 """In the state's folder: the profiles that keeper's hooks were put into, so that they can be taken out of each, also by
 a shell that names another, and with neither settings nor vault."""
@@ -56,13 +58,14 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Hooked:
-    """How a profile stands: the events at which Claude calls keeper, those that lack, whether Claude calls no hook."""
+    """How a profile stands: the events at which Claude calls keeper, those that lack, and whose word it is that Claude
+    calls no hook of the user's ("" where nobody's)."""
 
     profile: str
     file: str
     events: tuple[str, ...]
     missing: tuple[str, ...]
-    disabled: bool
+    disabled: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +88,15 @@ def file_of(profile: Path) -> str:
     return os.path.realpath(profile / "settings.json")
 
 
-def status(profile: Path) -> Hooked:
-    """How a profile's settings stand. Raises Refused where they do not read."""
+def status(profile: Path, managed: Sequence[Path] = MANAGED) -> Hooked:
+    """How a profile's settings stand, below an administrator's. Raises Refused where they do not read."""
     file = file_of(profile)
     root = _root(_text(_read(file), file), file)
     found = {one.event.key for one in _ours(root)}
     events = tuple(event for event in EVENTS if event in found)
     missing = tuple(event for event in EVENTS if event not in found)
-    return Hooked(str(profile), file, events, missing, root.value.get("disableAllHooks") is True)
+    own = f"`{OFF}` in {file}" if root.value.get(OFF) is True else ""
+    return Hooked(str(profile), file, events, missing, own or administered((OFF, "allowManagedHooksOnly"), managed))
 
 
 def install(profile: Path, program: str) -> Edit | None:

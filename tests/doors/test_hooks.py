@@ -202,6 +202,29 @@ def test_a_link_to_the_file_stays_a_link_and_mode_and_owner_stay(profile: Path, 
     assert os.listdir(dotfiles) == ["claude.json"]
 
 
+@pytest.mark.parametrize(
+    ("place", "text", "key"),
+    [
+        ("managed-settings.json", '{"disableAllHooks": true}', "disableAllHooks"),
+        ("managed-settings.json", '{"allowManagedHooksOnly": true}', "allowManagedHooksOnly"),
+        ("managed-settings.d/10-hooks.json", '{"disableAllHooks": true}', "disableAllHooks"),
+        ("managed-settings.json", '{"disableAllHooks": false}', ""),
+        ("managed-settings.json", "no json", ""),
+        ("elsewhere.json", '{"disableAllHooks": true}', ""),
+    ],
+)
+def test_an_administrator_who_has_no_hook_called_is_named(
+    place: str, text: str, key: str, profile: Path, tmp_path: Path
+) -> None:
+    """Measured on 2.1.328: by either key no hook of the user's settings is called."""
+    put(profile, FULL)
+    managed = tmp_path / "managed"
+    (managed / place).parent.mkdir(parents=True)
+    (managed / place).write_text(text)
+    told = hooks.status(profile, (managed,)).disabled
+    assert told == (f"`{key}` in {managed / place}" if key else "")
+
+
 # --- at no instant half a file, and no change of another's lost ----------------------------------------
 
 

@@ -192,8 +192,9 @@ def test_before_claude_has_run_the_settings_are_made_for_the_hooks(run_keeper: K
 
 def test_a_person_is_told_that_all_hooks_are_off(run_keeper: Keeper, settings_file: Path) -> None:
     settings_file.write_text('{"disableAllHooks": true}')
-    assert "Claude Code calls none" in run(run_keeper, "setup").text
-    assert "Claude Code calls none" in run(run_keeper, "hooks", "status").text
+    for words in (("setup",), ("hooks", "status")):
+        told = run(run_keeper, *words).text
+        assert f"Claude Code calls none of your hooks: `disableAllHooks` in {settings_file} is true" in told
 
 
 def test_without_systemd_a_person_is_told_what_to_do(run_keeper: Keeper, profile: Path) -> None:
