@@ -110,14 +110,15 @@ def make_dir(name: Name, mode: int = 0o700) -> None:
 
 def ensure_dir(name: Name, mode: int = 0o700) -> None:
     """The folder and those above it; what exists is left as it is. Never used below a chat's folder (KEEP-11)."""
-    try:
-        make_dir(name, mode)
-    except FileExistsError:
-        if not os.path.isdir(name):
-            raise
-    except FileNotFoundError:
-        ensure_dir(os.path.dirname(name), mode)
-        ensure_dir(name, mode)
+    for parent in (os.path.dirname(name), ""):
+        try:
+            return make_dir(name, mode)
+        except (FileExistsError, FileNotFoundError) as error:
+            if os.path.isdir(name):
+                return None
+            if isinstance(error, FileExistsError) or not parent:
+                raise failure(error, name, "make the folder") from error
+            ensure_dir(parent, mode)
 
 
 def make_shared_dir(name: Name) -> None:
