@@ -45,16 +45,20 @@ def _profiles(values: Settings) -> list[Path]:
 
 
 def _steps(values: Settings, decide: Callable[[Path], door.Edit | None], hooked: bool) -> list[Step]:
-    steps = []
+    steps: dict[str, Step] = {}
     for profile in _profiles(values):
+        file = door.file_of(profile)
+        if file in steps:
+            continue  # two profiles with one file (dotfiles)
         try:
             edit = decide(profile)
         except (KeeperError, OSError) as error:
-            steps.append(Step(f"edit {door.file_of(profile)}", _refusing(files.told(error, profile))))
+            told = files.told(error, profile)
+            steps[file] = Step(f"cannot be done: {told.message}", fails=told)
             continue
         if edit is not None:
-            steps.append(Step(edit.what, _making(edit, values.state_home, profile, hooked)))
-    return steps
+            steps[file] = Step(edit.what, _making(edit, values.state_home, profile, hooked))
+    return list(steps.values())
 
 
 def _making(edit: door.Edit, state: Path, profile: Path, hooked: bool) -> Do:
@@ -67,13 +71,6 @@ def _making(edit: door.Edit, state: Path, profile: Path, hooked: bool) -> Do:
         return [f"{edit.file}: done"]
 
     return make
-
-
-def _refusing(failure: KeeperError) -> Do:
-    def refuse() -> Sequence[str]:
-        raise failure
-
-    return refuse
 
 
 def _install(values: Settings) -> list[Step]:
@@ -113,7 +110,8 @@ def hooks(action: str, dry_run: bool, yes: bool, as_json: bool) -> int:
         return 0
     for one in found:
         out.say(f"{one['file']}: {_words(one)}")
-    out.say(f"the same as a plugin: claude --plugin-dir {door.PLUGIN}")
+    lacks = "" if shutil.which("keeper") else " (it calls the keeper on PATH; there is none: it would keep nothing)"
+    out.say(f"the same as a plugin: claude --plugin-dir {door.PLUGIN}{lacks}")
     return 0
 
 

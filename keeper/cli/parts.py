@@ -22,11 +22,12 @@ Do = Callable[[], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that will be done: in words, and the doing, which answers with what a person should hear of it. What
-    cannot be done has a `do` that raises."""
+    """One thing that will be done: in words, and the doing, which answers with what a person should hear of it. `fails`
+    is why it cannot be done, where that is known before: a dry run ends with it as well."""
 
     what: str
-    do: Do
+    do: Do = tuple
+    fails: KeeperError | None = None
 
 
 def _nothing(values: Settings) -> Sequence[str]:
@@ -84,6 +85,8 @@ def _settings(undo: bool) -> Settings:
 def _done(name: str, step: Step, values: Settings, dry_run: bool) -> dict[str, object]:
     told: dict[str, object] = {"part": name, "what": step.what, "done": False, "said": [], "exit": 0}
     try:
+        if step.fails is not None:
+            raise step.fails
         if not dry_run:
             told.update(said=list(step.do()), done=True)
     except (KeeperError, OSError) as failed:

@@ -146,6 +146,8 @@ def _read(file: str) -> bytes | None:
     try:
         return files.read(file)
     except FileNotFoundError:
+        if os.path.lexists(file) and not os.path.isfile(file):
+            raise _no_settings(file, "it is no regular file") from None
         return None
 
 

@@ -187,6 +187,15 @@ def test_a_file_of_another_code_page_is_refused(profile: Path) -> None:
         hooks.install(profile, PROGRAM)
 
 
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_regular_file_is_refused(make: Callable[[str], None], profile: Path) -> None:
+    make(str(profile / "settings.json"))
+    for call in (lambda: hooks.install(profile, PROGRAM), lambda: hooks.remove(profile), lambda: hooks.status(profile)):
+        with pytest.raises(Refused, match="it is no regular file"):
+            call()
+    assert os.listdir(profile) == ["settings.json"]
+
+
 def test_a_link_to_the_file_stays_a_link_and_mode_and_owner_stay(profile: Path, tmp_path: Path) -> None:
     dotfiles = tmp_path / "dotfiles"
     dotfiles.mkdir()

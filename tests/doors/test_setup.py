@@ -179,8 +179,24 @@ def test_one_profile_with_bad_settings_alone_ends_with_the_code_of_a_refusal(
     run_keeper: Keeper, settings_file: Path
 ) -> None:
     settings_file.write_text("[]")
-    assert run(run_keeper, "hooks", "install").code == 8
+    for words in ((), ("--dry-run",)):
+        ran = run(run_keeper, "hooks", "install", *words)
+        assert (ran.code, "it is no JSON object" in ran.text) == (8, True)
     assert settings_file.read_text() == "[]"
+
+
+def test_two_profiles_with_one_settings_file_are_one_change(run_keeper: Keeper, profile: Path, tmp_path: Path) -> None:
+    """As with dotfiles: the second must not be told that another has changed it."""
+    other = tmp_path / "other"
+    write_live(other, CWD, S, jsonl(*talk("ab")))
+    assert run_keeper("keep", S, "--profile", other).code == 0
+    (tmp_path / "dot.json").write_text(FULL)
+    for one in (profile, other):
+        (one / "settings.json").symlink_to(tmp_path / "dot.json")
+    for words in (("setup",), ("setup", "--undo")):
+        ran = run(run_keeper, *words, "--json")
+        assert (ran.code, [one["part"] for one in ran.json["steps"]].count("hooks")) == (0, 1)
+    assert (tmp_path / "dot.json").read_text() == FULL
 
 
 def test_before_claude_has_run_the_settings_are_made_for_the_hooks(run_keeper: Keeper, profile: Path) -> None:
@@ -242,6 +258,13 @@ def test_the_program_is_called_by_the_name_that_outlives_an_update(
     assert hooks.program() == str(tmp_path / "keeper")
     monkeypatch.setattr(sys, "argv", ["/x/keeper/__main__.py"])
     assert os.path.basename(hooks.program()) == "keeper"
+
+
+def test_a_plugin_that_would_find_no_keeper_is_told(run_keeper: Keeper, tmp_path: Path) -> None:
+    assert "would keep nothing" in run(run_keeper, "hooks", "status").text
+    (tmp_path / "keeper").write_text("#!/bin/sh\n")
+    (tmp_path / "keeper").chmod(0o755)
+    assert "would keep nothing" not in run_keeper("hooks", "status", env={"PATH": str(tmp_path)}).text
 
 
 def test_the_plugin_is_named(run_keeper: Keeper) -> None:
