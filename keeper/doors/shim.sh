@@ -16,7 +16,7 @@ except BaseException:
 sys.exit(main(sys.argv[1:]))'
 
 _keeper_say() {
-  printf 'keeper: %s\n' "$1" >&2
+  (printf 'keeper: %s\n' "$1" >&2 2>/dev/null) # one that nobody reads any more (SIGPIPE) ends the subshell alone
 }
 
 # Whether a file is a shim of keeper's: this one by any link, or a copy of it.

@@ -111,6 +111,30 @@ def test_claude_starts_with_any_of_its_streams_closed(stage: Stage, swept: dict[
     assert (done.returncode, stage.argv(), stage.live()) == (CODE, ["-r", ONE], [ONE])
 
 
+@pytest.mark.parametrize("shell", ["dash", "bash --posix", "busybox sh"])
+@pytest.mark.accepts("RESTORE-13")
+def test_claude_starts_where_nobody_reads_any_more_what_keeper_has_to_say(
+    stage: Stage, needs: Needs, shell: str
+) -> None:
+    name, *more = shell.split()
+    found = needs.command(name, unavoidable="not every machine has every shell")
+    _no_python(stage, stage.work)
+    for gone in (False, True):
+        ours, theirs = os.pipe()
+        said = b""
+        if gone:
+            os.close(ours)
+        done = subprocess.run(
+            [found, *more, stage.shim, "hello"], env=stage.env, cwd=stage.work, stderr=theirs, check=False
+        )
+        os.close(theirs)
+        if not gone:
+            said = os.read(ours, 4096)
+            os.close(ours)
+        assert (done.returncode, stage.argv()) == (CODE, ["hello"])
+        assert said.count(b"\n") == (0 if gone else 1)
+
+
 @pytest.mark.accepts("RESTORE-13")
 def test_a_signal_to_the_process_is_claudes(stage: Stage, profile: Path) -> None:
     program(stage.real, stage.told, profile, more="kill -TERM $$; sleep 10")
