@@ -7,6 +7,7 @@
 
 _keeper_python=@PYTHON@
 _keeper_limit=10
+_keeper_deep=12
 _keeper_door='
 import sys
 try:
@@ -31,11 +32,41 @@ _keeper_runs() {
   [ -f "$1" ] && [ -x "$1" ] && ! _keeper_is_shim "$1"
 }
 
+# What this shim has started before in this process, and what it has started in those that wait for this one. Another
+# wrapper may start "the first claude which is not me", that is the shim: without a memory the two call one another for
+# ever. An exec keeps the process, and so what came back in it has called us. A wrapper that forks looks as a `claude`
+# does which Claude starts; it is told by its depth, of starts that all still live.
+_keeper_recall() {
+  _keeper_been=:
+  _keeper_depth=1
+  _keeper_again=
+  _keeper_rest=${_KEEPER_BEEN:-}
+  _keeper_pid=${_keeper_rest%%:*}
+  _keeper_rest=${_keeper_rest#*:}
+  _keeper_one=${_keeper_rest%%:*}
+  case $_keeper_pid:$_keeper_one in *[!0-9:]* | :* | *: | *:0* | *:*:* | *:??????*) return ;; esac
+  if [ "$_keeper_pid" = $$ ]; then
+    _keeper_again=yes
+    _keeper_depth=$_keeper_one
+  elif kill -0 "$_keeper_pid" 2>/dev/null; then
+    _keeper_depth=$((_keeper_one + 1))
+  else
+    return
+  fi
+  _keeper_been=:${_keeper_rest#*:}
+  [ "$_keeper_depth" -le "$_keeper_deep" ] || _keeper_again=yes
+}
+
+# Whether it has called us.
+_keeper_called() {
+  [ -n "$_keeper_again" ] && case $_keeper_been in *":$1:"*) true ;; *) false ;; esac
+}
+
 # The next `claude` on PATH behind this one's folder; else one before it (two shims in a row must not call one another
 # for ever); else where Claude Code's own installers put it.
 _keeper_find() {
   _keeper_real=
-  if [ -n "${KEEPER_CLAUDE:-}" ]; then
+  if [ -n "${KEEPER_CLAUDE:-}" ] && ! _keeper_called "$KEEPER_CLAUDE"; then
     if _keeper_runs "$KEEPER_CLAUDE"; then
       _keeper_real=$KEEPER_CLAUDE
       return
@@ -51,6 +82,8 @@ _keeper_find() {
     if [ -f "$_keeper_one" ] && [ -x "$_keeper_one" ]; then
       if _keeper_is_shim "$_keeper_one"; then
         _keeper_passed=yes
+      elif _keeper_called "$_keeper_one"; then
+        :
       elif [ -n "$_keeper_passed" ]; then
         _keeper_real=$_keeper_one
         return
@@ -60,7 +93,7 @@ _keeper_find() {
     fi
   done
   for _keeper_one in "${HOME:-}/.local/bin/claude" "${HOME:-}/.claude/local/claude"; do
-    [ -z "$_keeper_real" ] && _keeper_runs "$_keeper_one" && _keeper_real=$_keeper_one
+    [ -z "$_keeper_real" ] && _keeper_runs "$_keeper_one" && ! _keeper_called "$_keeper_one" && _keeper_real=$_keeper_one
   done
 }
 
@@ -101,19 +134,26 @@ _keeper_guard() {
   esac
 }
 
+# Claude, in our place.
+_keeper_start() {
+  export _KEEPER_BEEN="$$:$_keeper_depth$_keeper_been$_keeper_real:"
+  exec "$_keeper_real" "$@"
+}
+
+_keeper_recall
 _keeper_find
 if [ -z "$_keeper_real" ]; then
-  _keeper_say 'no claude on PATH but this shim: install Claude Code, or name it in KEEPER_CLAUDE'
+  _keeper_say 'no claude on PATH but this shim, or what calls it: install Claude Code, or name it in KEEPER_CLAUDE'
   exit 127
 fi
 
 case ${1:-} in
   # These start no conversation.
   -v | --version | -h | --help | auth | config | doctor | install | mcp | migrate-installer | plugin | plugins | purge | \
-    setup-token | update | upgrade) exec "$_keeper_real" "$@" ;;
+    setup-token | update | upgrade) _keeper_start "$@" ;;
 esac
 
-_keeper_guard "$@"
+[ -n "$_keeper_again" ] || _keeper_guard "$@"
 
 # Bare --resume on a terminal, and chats of this directory that Claude's own list has not: which one? The answer is the
 # place of the flag and the session; without one Claude shows its own list.
@@ -137,4 +177,4 @@ if [ "${_keeper_code:-0}" -eq 10 ] && [ -t 0 ] && [ -t 2 ]; then
   esac
 fi
 
-exec "$_keeper_real" "$@"
+_keeper_start "$@"

@@ -96,7 +96,7 @@ def test_claude_has_the_same_arguments_environment_directory_process_and_exit_co
     out, _ = process.communicate()
     assert (process.returncode, out) == (CODE, "started\n")
     assert stage.argv() == words
-    shells_own = {"_", "SHLVL", "OLDPWD"}
+    shells_own = {"_", "SHLVL", "OLDPWD", "_KEEPER_BEEN"}
     seen = stage.environ()
     assert {name: value for name, value in seen.items() if name not in shells_own} == env
     assert (stage.told / "cwd").read_text().strip() == str(stage.work)
@@ -303,6 +303,64 @@ def test_another_programs_shim_before_it_is_passed_and_one_behind_it_is_started(
     path = os.pathsep.join([str(before), str(stage.shim.parent), str(other.parent), stage.env["PATH"]])
     ran = stage.claude("hello", PATH=path)
     assert (ran.code, ran.text, ran.err) == (CODE, "behind\nstarted\n", "")
+
+
+WRAPPER = """#!/bin/sh
+echo round >>{rounds}
+[ "$(wc -l <{rounds})" -gt 40 ] && exit 99
+me=$(readlink -f "$0")
+IFS=:
+for folder in $PATH; do
+  it=$folder/claude
+  [ -x "$it" ] && [ "$(readlink -f "$it")" != "$me" ] && {start}
+done
+"""
+"""Another tool's, which starts the first `claude` that is not itself."""
+
+
+@pytest.mark.parametrize("start", ['exec "$it" "$@"', '{ "$it" "$@"; exit; }'], ids=["exec", "fork"])
+@pytest.mark.parametrize("place", ["behind", "before", "named", "first by its path"])
+@pytest.mark.accepts("RESTORE-13")
+def test_a_wrapper_that_starts_the_first_claude_but_itself_does_not_keep_claude_from_starting(
+    stage: Stage, swept: dict[str, bytes], tmp_path: Path, place: str, start: str
+) -> None:
+    stage.change("_keeper_deep=12", "_keeper_deep=3")
+    rounds, folder = tmp_path / "rounds", tmp_path / "wrapper"
+    folder.mkdir()
+    wrapper = folder / "claude"
+    text = WRAPPER.format(rounds=rounds, start=start)
+    path = [str(folder), stage.env["PATH"]]
+    if place == "behind":
+        path = [str(stage.shim.parent), *path]
+    if place == "first by its path":
+        text = text.replace("for folder in $PATH", f"for folder in {stage.shim.parent}")
+        path[1] = stage.env["PATH"].replace(f"{stage.shim.parent}:", "")
+    wrapper.write_text(text)
+    wrapper.chmod(0o755)
+    named = {"KEEPER_CLAUDE": str(wrapper)} if place == "named" else {}
+    for words in (["-r", ONE], ["--version"]):
+        rounds.unlink(missing_ok=True)
+        ran = stage.claude(*words, PATH=os.pathsep.join(path), **named)
+        assert (ran.code, ran.text, ran.err, stage.argv()) == (CODE, "started\n", "", words)
+        assert len(rounds.read_text().splitlines()) <= (2 if "exec" in start else 5)
+    assert stage.live() == [ONE]
+
+
+@pytest.mark.accepts("RESTORE-13", "RESTORE-7")
+def test_a_claude_that_claude_starts_is_a_start_of_its_own(
+    stage: Stage, swept: dict[str, bytes], profile: Path
+) -> None:
+    nests = f'[ "$1" = nest ] && {{ claude -r {ONE}; exit; }}'
+    stage.real.write_text(stage.real.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{nests}\n", 1))
+    ran = stage.claude("nest")
+    assert (ran.code, ran.text, ran.err) == (CODE, "started\n", "")
+    assert (stage.argv(), stage.live()) == (["-r", ONE], [ONE])
+
+
+@pytest.mark.parametrize("memory", ["x", "1", "1:", ":1:", "$$:08:/x:", "1:99999999999999999999:/x:", "1:1"])
+def test_a_memory_that_is_none_of_the_shims_means_nothing(stage: Stage, memory: str) -> None:
+    ran = stage.claude("hello", _KEEPER_BEEN=memory)
+    assert (ran.code, ran.err, stage.argv()) == (CODE, "", ["hello"])
 
 
 def test_the_real_one_may_be_named(stage: Stage, tmp_path: Path, profile: Path) -> None:
