@@ -134,9 +134,26 @@ _keeper_guard() {
   esac
 }
 
+# What dash and busybox do not hand on: entries whose names are none of a shell's (exported functions of bash,
+# npm_config_//registry/:_authToken), as quoted words. A line feed in them stands as \001 while lines are made of them.
+_keeper_odd() {
+  {
+    tr '\000\n' '\n\001' <"/proc/$$/environ" |
+      LC_ALL=C sed -n "/^[A-Za-z_][A-Za-z0-9_]*=/d; /^[^=][^=]*=/!d; s/'/'\\\\''/g; s/.*/'&'/p" |
+      tr '\n\001' ' \n'
+  } 2>/dev/null
+}
+
 # Claude, in our place.
 _keeper_start() {
   export _KEEPER_BEEN="$$:$_keeper_depth$_keeper_been$_keeper_real:"
+  case $_keeper_real in
+    *=*) ;; # env would take it for an entry
+    *)
+      _keeper_words=$(_keeper_odd)
+      [ -z "$_keeper_words" ] || ! command -v env >/dev/null 2>&1 || eval "exec env -- $_keeper_words \"\$_keeper_real\" \"\$@\""
+      ;;
+  esac
   exec "$_keeper_real" "$@"
 }
 

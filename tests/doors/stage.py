@@ -16,7 +16,7 @@ CODE = 7
 
 PLAY = """#!/bin/sh
 printf '%s\\0' "$0" "$@" >{told}/argv
-env -0 >{told}/env
+cat /proc/$$/environ >{told}/env # as it was given: a shell has not all of it
 pwd >{told}/cwd
 echo $$ >{told}/pid
 {{ cd {profile}/projects && ls -d -- */*.jsonl; }} >{told}/live 2>/dev/null

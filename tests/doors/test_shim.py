@@ -103,6 +103,22 @@ def test_claude_has_the_same_arguments_environment_directory_process_and_exit_co
     assert int((stage.told / "pid").read_text()) == process.pid
 
 
+@pytest.mark.accepts("RESTORE-13")
+def test_claude_has_what_no_shell_has_a_name_for(stage: Stage) -> None:
+    """dash and busybox drop it, exported functions of bash first of all."""
+    odd = {
+        "BASH_FUNC_module%%": "() {  eval \"$(lmod 'a' $*)\"\n echo \\\\ `x`\n}\n",
+        "npm_config_//registry/:_authToken": "t=t", "a.b": "",
+        "-u": "x", "it's": "'", "ü": "ä", "1": "one", "two words": " x ", "*": "*",
+        "$(touch x)": "$(touch x)",
+    }  # fmt: skip
+    for words in (["hello", "two words", ""], ["--version"]):
+        assert stage.claude(*words, **odd).code == CODE
+        assert stage.argv() == words
+        assert odd.items() <= stage.environ().items()
+    assert list(stage.work.iterdir()) == []
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.accepts("RESTORE-13")
 def test_claude_starts_with_any_of_its_streams_closed(stage: Stage, swept: dict[str, bytes], closed: str) -> None:
