@@ -127,7 +127,7 @@ def keep_behind(start: Start) -> None:
 
     program = "import sys; from keeper.doors.before import main; main(sys.argv[1:])"
     nowhere = subprocess.DEVNULL
-    words = [sys.executable, "-P", "-c", program, "keep", start.real]
+    words = [sys.executable, "-EP", "-c", program, "keep", start.real]  # nothing of the project's PYTHONPATH
     environ = {**os.environ, "CLAUDE_CONFIG_DIR": str(start.profile)}
     subprocess.Popen(words, env=environ, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 

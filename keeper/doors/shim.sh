@@ -8,6 +8,8 @@
 _keeper_python=@PYTHON@
 _keeper_limit=10
 _keeper_deep=12
+# Its Python is called with -E: a PYTHONPATH is the project's, whose modules are not to go before keeper's. (-I would
+# lose a keeper that stands in the user's own site-packages.)
 _keeper_door='
 import sys
 try:
@@ -126,7 +128,7 @@ _keeper_guard() {
   _keeper_bound=
   command -v timeout >/dev/null 2>&1 && _keeper_bound="timeout -s KILL $_keeper_limit"
   # shellcheck disable=SC2086  # the bound is several words
-  _keeper_before $_keeper_bound "$_keeper_python" -P -c "$_keeper_door" before "$_keeper_real" "$@"
+  _keeper_before $_keeper_bound "$_keeper_python" -EP -c "$_keeper_door" before "$_keeper_real" "$@"
   case $_keeper_code in
     0 | 10 | 11) ;; # done; there is something to choose; it failed and has said so
     137) _keeper_say "not done within $_keeper_limit s, starting claude without it" ;;
@@ -176,7 +178,7 @@ esac
 # place of the flag and the session; without one Claude shows its own list.
 if [ "${_keeper_code:-0}" -eq 10 ] && [ -t 0 ] && [ -t 2 ]; then
   trap : INT
-  _keeper_choice=$("$_keeper_python" -P -c "$_keeper_door" choose "$_keeper_real" "$@")
+  _keeper_choice=$("$_keeper_python" -EP -c "$_keeper_door" choose "$_keeper_real" "$@")
   trap - INT
   case $_keeper_choice in
     *' '*)

@@ -500,6 +500,22 @@ def test_continue_takes_what_lives_and_leaves_what_was_deleted_by_hand(
     assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("module", ["keeper/__init__", "orjson", "typing", "sitecustomize"])
+@pytest.mark.accepts("RESTORE-7", "KEEP-22")
+def test_the_modules_of_a_project_do_not_go_before_keepers(
+    stage: Stage, swept: dict[str, bytes], profile: Path, vault_home: Path, tmp_path: Path, module: str
+) -> None:
+    chat.write_whole(profile, NEVER, cwd=str(stage.work))
+    file = tmp_path / "project" / f"{module}.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("print('of the project')\nraise ImportError('built for another Python')\n")
+    ran = stage.claude("-r", ONE, PYTHONPATH=str(tmp_path / "project"), PYTHONHOME="/nowhere")
+    assert (ran.code, ran.text, ran.err) == (CODE, "started\n", "")
+    assert ONE in stage.live()
+    assert stage.environ()["PYTHONPATH"] == str(tmp_path / "project")
+    eventually("the keep behind the start", chat.kept_path(vault_home, NEVER).exists)
+
+
 # --- with an agent
 
 
