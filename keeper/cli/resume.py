@@ -120,17 +120,21 @@ def _start(start: door.Start, answer: Restored, arguments: list[str], as_json: b
         out.warn(answer.error)
     if not start.real:
         raise KeeperError("there is no claude on PATH", "install Claude Code, or name it in KEEPER_CLAUDE")
+    real = os.path.abspath(start.real)  # PATH may have found it from here
     if answer.cwd and os.path.isdir(answer.cwd):
         os.chdir(answer.cwd)
     sys.stdout.flush()
-    os.execve(start.real, [start.real, *words], _environment(start))
+    os.execve(real, [real, *words], _environment(start))
 
 
 def _environment(start: door.Start) -> dict[str, str]:
     environ = dict(os.environ)
-    if start.profile != start.settings.default_profile:
-        environ["CLAUDE_CONFIG_DIR"] = str(start.profile)
+    values = start.settings
+    if start.profile == (values.named_profile or values.default_profile):
+        # As the person has it: Claude has its login and settings elsewhere where its default profile is named.
+        return environ
+    if start.profile == values.default_profile:
+        del environ["CLAUDE_CONFIG_DIR"]
     else:
-        # Claude keeps its own settings elsewhere where its default profile is named.
-        environ.pop("CLAUDE_CONFIG_DIR", None)
+        environ["CLAUDE_CONFIG_DIR"] = str(start.profile)
     return environ

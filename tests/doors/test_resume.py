@@ -92,6 +92,37 @@ def test_a_conversation_of_another_profile_is_resumed_with_that_profile(
     assert before.items() <= chat.files(other).items()
 
 
+@pytest.mark.parametrize("name", [".claude", "link", ""])
+@pytest.mark.accepts("RESTORE-7")
+def test_a_profile_that_the_person_has_named_is_named_to_claude_as_they_named_it(
+    stage: Stage, swept: dict[str, bytes], by_hand: Keeper, name: str
+) -> None:
+    """Claude has its login and its settings elsewhere where its default profile is named."""
+    (stage.home / "link").symlink_to(".claude")
+    named = str(stage.home / name) if name else ""
+    assert by_hand(ONE, CLAUDE_CONFIG_DIR=named).code == CODE
+    assert stage.environ()["CLAUDE_CONFIG_DIR"] == named
+    assert stage.live() == [ONE]
+
+
+@pytest.mark.accepts("RESTORE-7")
+def test_the_default_profile_is_not_named_to_claude_where_another_was(
+    stage: Stage, swept: dict[str, bytes], by_hand: Keeper, tmp_path: Path
+) -> None:
+    ran = by_hand(ONE, "--profile", str(stage.home / ".claude"), CLAUDE_CONFIG_DIR=str(tmp_path / "other"))
+    assert (ran.code, "CLAUDE_CONFIG_DIR" in stage.environ()) == (CODE, False)
+
+
+def test_a_claude_that_is_found_from_here_is_started_from_the_conversations_directory(
+    stage: Stage, swept: dict[str, bytes], by_hand: Keeper
+) -> None:
+    for path in (":/usr/bin:/bin", "bin:/usr/bin:/bin"):
+        cwd = stage.home / ".local" / ("bin" if path.startswith(":") else "")
+        ran = by_hand(ONE, cwd=cwd, PATH=path)
+        assert (ran.code, stage.argv()) == (CODE, ["--resume", ONE]), ran.err
+        assert (stage.told / "cwd").read_text().strip() == str(stage.work)
+
+
 @pytest.mark.parametrize("name", ["the parser", "The Parser", ONE[:8], ONE])
 def test_a_conversation_is_named_by_its_title_its_beginning_or_its_id(
     stage: Stage, swept: dict[str, bytes], by_hand: Keeper, name: str
