@@ -7,6 +7,7 @@ where an agent does the work: it stands in front of a person.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from keeper import homes
@@ -29,6 +30,8 @@ def main(words: list[str]) -> int:
     """`before REAL ARGS…` keeps and restores; `choose REAL ARGS…` asks, and prints the flag's place and the session;
     `keep REAL` is what `before` leaves behind."""
     verb, real, *rest = words
+    # `timeout` has us in the background, where a terminal set to `stty tostop` would stop us at our first line.
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     try:
         if verb == "keep":
             return keep(real)

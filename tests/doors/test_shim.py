@@ -280,6 +280,17 @@ def test_ctrl_c_ends_keepers_part_and_claude_starts(stage: Stage, swept: dict[st
     assert stage.argv() == ["-r", ONE]
 
 
+@pytest.mark.accepts("RESTORE-9")
+def test_a_terminal_that_stops_what_writes_from_the_background_stops_no_line_of_keepers(
+    stage: Stage, swept: dict[str, bytes]
+) -> None:
+    with Terminal(["sh", "-c", "stty tostop; exec claude -r " + NEVER], stage.env, stage.work) as terminal:
+        terminal.wait("started")
+        assert terminal.ended() == CODE
+    assert "never kept" in terminal.seen
+    assert "not done" not in terminal.seen
+
+
 @pytest.mark.parametrize(
     "words", [["--version"], ["-v"], ["--help"], ["mcp", "list"], ["update"], ["purge"], ["doctor"]], ids=" ".join
 )
