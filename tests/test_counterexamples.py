@@ -78,10 +78,21 @@ def untold_lines_beside_two_profiles(state: Model) -> None:
     state.failure(code=28, forever=False, k=26, number=0, which="keep all")
 
 
+def cut_short_by_a_few_bytes_and_written_on(state: Model) -> None:
+    """What is new differs from what was sealed by no more bytes than rot would."""
+    state.crash(k=0, number=0, which="keep")
+    state.accept(number=0)
+    for at in (419, 585):
+        state.truncate_in_place(at=at, number=0)
+        state.header(number=0)
+        state.accept(number=0)
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "late lines on an old file": ("no links", late_lines_on_an_old_file),
     "recreated after a killed first keep": ("no links", recreated_after_a_killed_first_keep),
     "untold lines beside two profiles": ("copy", untold_lines_beside_two_profiles),
+    "cut short by a few bytes and written on": ("link", cut_short_by_a_few_bytes_and_written_on),
     "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }
 

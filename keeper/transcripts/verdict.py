@@ -203,7 +203,22 @@ def without_rot(data: bytes, sealed: bytes) -> bytes:
         off += sum(map(ne, ours, theirs)) if ours != theirs else 0
         if off > ALIKE_BYTES:
             return data
-    return data if len(data) < length or has_own(sealed, data[:length]) else sealed + data[length:]
+    if len(data) < length or not _rotten_lines_alone(data[:length], sealed):
+        return data
+    behind = data[length : data.find(b"\n", length) if b"\n" in data[length:] else len(data)]
+    return data if behind and read(behind) is None else sealed + data[length:]  # else somebody's line begins before
+
+
+def _rotten_lines_alone(ours: bytes, sealed: bytes) -> bool:
+    """Whether each line that is another one is a record of the same uuid, or cannot be read any more. Metadata that
+    reads well may have been written anew, and one byte be all that is new."""
+    at = 0
+    for was in sealed.split(b"\n"):
+        line = ours[at : at + len(was)]
+        at += len(was) + 1
+        if line != was and read(line) is not None and (uuid_of(was) is None or uuid_of(line) != uuid_of(was)):
+            return False
+    return True
 
 
 def _before_boundary(kept: _Chain, live: _Chain, kept_lines: list[bytes], live_lines: list[bytes]) -> bool:
