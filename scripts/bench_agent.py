@@ -93,7 +93,14 @@ def agent_lines(profile: data.Profile, vault: Path, env: Mapping[str, str], quic
         before = agent.spent()
         time.sleep(seconds)
         idle = (agent.spent() - before) / seconds * 100
-        yield Line("AGENT-3", f"idle with {chats:,} chats, of a core", idle, "%", 0.1, detail=f"over {seconds} s")
+        yield Line(
+            "AGENT-3",
+            f"idle with {chats:,} chats, of a core",
+            idle,
+            "%",
+            0.1,
+            detail=f"over {seconds} s; all but the new ones quiet for 2 h",
+        )
         yield Line("AGENT-3", "its memory", agent.memory() / MB, "MB", 60)
         before, begun = agent.spent(), time.perf_counter()
         count = _appends(profile.transcript(0), 2 if quick else 6)

@@ -13,6 +13,8 @@ from contextlib import suppress
 
 QUIET_S = 3600.0
 """A chat that nobody wrote to for so long is left to the hints and to the reconcile."""
+SELDOM, SELDOM_S = 0.2, 60.0
+"""One that has been quiet for a while is looked at again after this part of that time, and every minute."""
 
 Seen = tuple[int, int]
 UNKNOWN = (-1, 0)
@@ -23,6 +25,7 @@ class Growth:
 
     def __init__(self) -> None:
         self._chats: dict[tuple[str, str], tuple[str, Seen]] = {}
+        self._due: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
 
     def look(self, profile: str, session: str) -> Seen:
@@ -38,6 +41,7 @@ class Growth:
         """This chat was kept as it was seen before that; of an UNKNOWN one the next look says that it has grown."""
         with self._lock:
             self._chats[(profile, session)] = path, seen
+            self._due.pop((profile, session), None)
 
     def meet(self, profile: str, session: str, path: str, mtime_s: float, now: float) -> None:
         """This chat stands there; whether it lives its time tells."""
@@ -52,11 +56,14 @@ class Growth:
         """The chats that are not as they were; those that are quiet or gone are no longer looked at."""
         found = []
         with self._lock:
-            chats = list(self._chats.items())
+            chats = [(key, chat) for key, chat in self._chats.items() if now >= self._due.get(key, 0.0)]
         for key, (path, seen) in chats:
             try:
                 current = self._seen(path)
-                quiet = now - current[1] / 1e9 > QUIET_S
+                quiet_s = now - current[1] / 1e9
+                quiet = quiet_s > QUIET_S
+                pause_s = min(quiet_s * SELDOM, SELDOM_S)
+                self._due[key] = 0.0 if quiet or pause_s < 1 else now + pause_s
             except OSError:
                 current, quiet = seen, True  # the keep tells of it, or the reconcile
             if current != seen:
@@ -64,6 +71,7 @@ class Growth:
             with self._lock:
                 if quiet and current == seen:
                     self._chats.pop(key, None)
+                    self._due.pop(key, None)
                 elif self._chats.get(key) == (path, seen):
                     self._chats[key] = path, current
         return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Task:
     """A session of a profile; `tries` is how often it was looked at in vain since its last hint, `failed` how often its
-    keep has failed. One that is `late` (a name of it went) comes after all that is not."""
+    keep has failed. One that is `late` (a name of it went, or it has grown) comes after all that is not."""
 
     profile: str
     session: str

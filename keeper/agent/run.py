@@ -22,6 +22,7 @@ from keeper import disk
 from keeper.agent import state
 from keeper.agent.asks import Asks
 from keeper.agent.condition import Condition
+from keeper.agent.eyes import Eyes
 from keeper.agent.growth import Growth
 from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job, Jobs
@@ -36,10 +37,9 @@ from keeper.agent.workers import AGAIN_S, Workers
 from keeper.errors import KeeperError, Locked, Usage
 from keeper.files import told as failure_told
 from keeper.settings import Settings
-from keeper.transcripts.glance import Live
 from keeper.transcripts.vault import Vault
 
-TICK_S = 1.0
+TICK_S = 1.5
 GROWTH_S = 3.0
 POLL_S = 3.0
 RECONCILE_S = 300.0
@@ -77,12 +77,12 @@ class Agent:
         self.resident = Resident(self.work, self.condition, lambda *key: self.queue.add(Task(*key), GONE_S))
         self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job])
         self.server = Server(self.settings.vault, self.answer)
+        self.eyes = Eyes(self.work, self.resident, self.growth, self.condition, self.clock)
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, lambda: self.ended)
         self.told = ""
         self.ready = 0.0
         self.profiles: list[Path] = []
         self.pause_s = self.again_due = RETRY_S
-        self.glanced: dict[Path, dict[str, Live]] = {}
         self.who = state.who(time.time())
 
     # ------------------------------------------------------------------ from start to end
@@ -134,7 +134,7 @@ class Agent:
         self.server.start()
         self.workers.start()
         unkept: list[Task] = []
-        self.condition.safely("look", lambda: unkept.extend(self._glance()))
+        self.condition.safely("look", lambda: unkept.extend(self.eyes.glance()))
         if len(unkept) > MANY:
             threading.Thread(target=self.reconcile, name="first pass", daemon=True).start()
         else:
@@ -246,7 +246,7 @@ class Agent:
     def hint(self, hint: Hint) -> None:
         """From the watch, in any thread: note it, no more."""
         if hint.kind == "mass":
-            self.condition.event("mass deletion", f"{hint.count} names went at once from {hint.path}")
+            self.eyes.mass(hint.profile, hint.count)
         elif hint.session is None:
             self.asks.ask("reconcile" if hint.kind == "all" else "look")
         elif not self.resident.hears(hint):
@@ -262,28 +262,13 @@ class Agent:
 
     def _grown(self) -> None:
         for profile, session in self.growth.grown(time.time()):
-            self.queue.add(Task(profile, session))
-
-    def _glance(self, only: Container[Path] | None = None) -> list[Task]:
-        """A quick look over everything, or these profiles: what needs a keep; what lives is noted. A file of which a
-        keep came to nothing (no chat yet, a forgotten one) is told once, until it is another."""
-        now = time.time()
-        found: list[Task] = []
-        for profile, seen in self.work.glances(only).items():
-            self.resident.saw(profile, seen.live)
-            before = self.glanced.get(profile, {})
-            self.glanced[profile] = {session: seen.live[session] for session in seen.unkept}
-            new = [session for session in seen.unkept if before.get(session) != seen.live[session]]
-            found += [Task(str(profile), session) for session in new]
-            for session, live in seen.live.items():
-                self.growth.meet(str(profile), session, live.path, live.mtime_ns / 1e9, now)
-        return found
+            self.queue.add(Task(profile, session, late=True))  # it is linked already: what is new goes before
 
     def _poll(self, only: Container[Path] | None = None) -> None:
         """Where events cannot be relied on, and where a folder is new."""
 
         def look() -> None:
-            found = self._glance(only)
+            found = self.eyes.glance(only)
             if len(found) > MANY:
                 self.asks.ask("reconcile")
             else:
@@ -311,7 +296,7 @@ class Agent:
         done = self.work.reconcile(self._ready)
         self._passed(done)
         self._watch_all()
-        self._glance()
+        self.eyes.glance()
         self.jobs.every("reconcile", min(max(RECONCILE_S, done.cpu_s * SHARE), SELDOM_S))
 
     def _passed(self, done: Pass) -> None:

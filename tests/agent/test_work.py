@@ -240,10 +240,10 @@ def test_a_file_that_is_no_chat_yet_is_told_by_one_glance_and_not_by_each(
     agent = Agent(lambda: here.settings, Notify(""))
     live = write_live(here.profile, CWD, here.session, b"")
     try:
-        assert [task.session for task in agent._glance()] == [here.session]
-        assert agent._glance() == []
+        assert [task.session for task in agent.eyes.glance()] == [here.session]
+        assert agent.eyes.glance() == []
         append(live, jsonl(*talk("a", here.session)))
-        assert [task.session for task in agent._glance()] == [here.session]
+        assert [task.session for task in agent.eyes.glance()] == [here.session]
     finally:
         agent.asks.close()
 
