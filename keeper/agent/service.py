@@ -168,8 +168,3 @@ class Notify:
         if self.address:
             with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
                 line.sendto("\n".join(lines).encode(), self.address)
-
-
-def failed(error: KeeperError) -> str:
-    """The status line of an agent that ends by a failure."""
-    return f"STATUS={error.message}"

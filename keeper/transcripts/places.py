@@ -183,13 +183,11 @@ def is_foreign(kept: str, lives: Sequence[Path]) -> bool:
     seen = regular(kept)
     if seen is None:
         return False
-    for path in lives:
-        live = regular(path)
-        if live is not None and (live.st_dev, live.st_ino) == (seen.st_dev, seen.st_ino):
-            return False
-        if live is not None and _is_of_one(files.read(kept), files.read(path)):
-            return False
-    return bool(lives)
+    there = [(path, live) for path in lives if (live := regular(path)) is not None]
+    if any((live.st_dev, live.st_ino) == (seen.st_dev, seen.st_ino) for _, live in there):
+        return False
+    data = files.read(kept) if there else b""
+    return bool(lives) and not any(_is_of_one(data, files.read(path)) for path, _ in there)
 
 
 def _has_records(path: Path) -> bool:

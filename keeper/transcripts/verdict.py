@@ -205,7 +205,7 @@ def without_rot(data: bytes, sealed: bytes) -> bytes:
             return data
     if len(data) < length or not _rotten_lines_alone(data[:length], sealed):
         return data
-    behind = data[length : data.find(b"\n", length) if b"\n" in data[length:] else len(data)]
+    behind = data[length:].partition(b"\n")[0]
     return data if behind and read(behind) is None else sealed + data[length:]  # else somebody's line begins before
 
 
