@@ -22,7 +22,7 @@ COMMANDS = {
     "resume": "resume",
     "shim": "shim",
     "accept": "accept",
-    "list": "show",
+    "list": "listing",
     "show": "show",
     "export": "show",
     "status": "show",

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -79,6 +79,25 @@ def _shown(text: str) -> str:
 def say(text: str) -> None:
     """A line for a person."""
     click.echo(_shown(text))
+
+
+def page(texts: Iterable[str]) -> None:
+    """Lines for a person, by their PAGER where there is a terminal to leaf through."""
+    if sys.stdout.isatty():
+        click.echo_via_pager(f"{_shown(text)}\n" for text in texts)
+    else:
+        for text in texts:
+            say(text)
+
+
+def size(count: int) -> str:
+    """Bytes for a person."""
+    value, unit = float(count), "B"
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if value < 999.5 or unit == "TB":
+            break
+        value /= 1000
+    return f"{value:.0f} {unit}" if value >= 99.5 or unit == "B" else f"{value:.1f} {unit}"
 
 
 def warn(text: str) -> None:

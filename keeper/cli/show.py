@@ -1,10 +1,11 @@
-"""`keeper list`, `show`, `export`, `status`: what the vault holds, for a person or a program."""
+"""`keeper show`, `export`, `status`: what the vault holds, for a person or a program."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,33 +15,20 @@ from keeper import claude, files, wire
 from keeper.agent import state as agent_state
 from keeper.cli import out
 from keeper.errors import AgentDown, NotKept, Refused
-from keeper.transcripts.describe import Described, State, aside_names, conversation, describe, states
+from keeper.transcripts.describe import (
+    Described,
+    Shown,
+    State,
+    age,
+    aside_names,
+    conversation,
+    describe,
+    states,
+    variants,
+)  # fmt: skip
 from keeper.transcripts.index import Row
+from keeper.transcripts.lineage import Relative, relatives
 from keeper.transcripts.vault import Vault
-
-
-@click.command("list")
-@click.option("--cwd", type=click.Path(path_type=Path), help="Only chats of this directory.")
-@click.option("--profile", type=click.Path(path_type=Path), help="Only chats of this profile.")
-@out.json_option
-def list_(cwd: Path | None, profile: Path | None, as_json: bool) -> int:
-    """List the kept sessions, the newest last.
-
-    Example: keeper list --cwd .
-    """
-    vault = out.open_vault()
-    rows = [row for row in vault.rows() if profile is None or row.profile == str(claude.effective(profile))]
-    if cwd is not None:
-        rows = [row for row in rows if row.cwd in (str(cwd.absolute()), str(cwd.resolve()))]
-    chats = describe(vault, rows)
-    out.notes(vault)
-    if as_json:
-        out.say_json({"chats": [asdict(one) for one in chats]})
-        return 0
-    for one in chats:
-        out.say(f"{one.session}  {one.last[:16]}  {one.state:<9} {one.records:>6}  {one.title[:40]}")
-    out.say(f"{len(chats)} sessions in {vault.root}")
-    return 0
 
 
 def _rows(vault: Vault, name: str, profile: Path | None) -> list[Row]:
@@ -56,11 +44,13 @@ def _rows(vault: Vault, name: str, profile: Path | None) -> list[Row]:
 @click.command()
 @click.argument("session")
 @click.option("--profile", type=click.Path(path_type=Path), help="Only this profile's chat.")
+@click.option("--last", type=click.IntRange(0), metavar="N", help="Only the last N records of the conversation.")
 @out.json_option
-def show(session: str, profile: Path | None, as_json: bool) -> int:
-    """Show one chat: where it lives, its lineage, its conversation, what was set aside.
+def show(session: str, profile: Path | None, last: int | None, as_json: bool) -> int:
+    """Show one chat: how it stands, its lineage, variants, what was set aside, its conversation. On a terminal by your
+    PAGER.
 
-    Example: keeper show 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10
+    Example: keeper show 3f6c0a52-8d1e-4b7a-9c55-0e2f1a7b9d10 --last 10
     """
     vault = out.open_vault()
     told = describe(vault, _rows(vault, session, profile))
@@ -68,11 +58,10 @@ def show(session: str, profile: Path | None, as_json: bool) -> int:
     if not told:
         raise NotKept(f"the kept transcript of {session} is missing", "`keeper verify` says what is whole")
     if as_json:
-        chats = [{**asdict(one), **_within(vault, one)} for one in told]
+        chats = [{**asdict(one), **asdict(_within(vault, one, last))} for one in told]
         out.say_json({"chats": chats})
         return 0
-    for one in told:
-        _say(vault, one)
+    out.page(line for one in told for line in _lines(vault, one, _within(vault, one, last)))
     return 0
 
 
@@ -84,37 +73,66 @@ def _stands(one: State) -> str:
     return f"{one.state}: `{one.cure}` mends it" if one.cure else one.state
 
 
-def _within(vault: Vault, one: Described) -> dict[str, object]:
-    shown = conversation(files.read(one.kept))
-    return {"conversation": [asdict(record) for record in shown], "aside": aside_names(vault, one.chat)}
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What stands in a kept chat. `earlier` is how many records of the conversation are not shown."""
+
+    lineage: list[Relative]
+    variants: dict[str, int]
+    aside: list[str]
+    conversation: list[Shown]
+    earlier: int = 0
 
 
-def _say(vault: Vault, one: Described) -> None:
-    out.say(f"{one.session}  {one.title}")
-    for name in (
-        "chat",
-        "profile",
-        "project",
-        "cwd",
-        "state",
-        "mode",
-        "records",
-        "live",
-        "kept",
-        "forked_from",
-        "cleared_from",
-        "damaged",
-    ):
-        value = getattr(one, name)
-        if value not in (None, ""):
-            out.say(f"  {name}: {value}")
-    for state in states(vault):
-        if state.session == one.session and state.when:
-            out.say(f"  {_stands(state)}")
-    for name in aside_names(vault, one.chat):
-        out.say(f"  aside: {name}")
-    for record in conversation(files.read(one.kept)):
-        out.say(f"\n{record.time[:19]}  {record.who}  {record.uuid}\n{record.text}")
+def _within(vault: Vault, one: Described, last: int | None) -> Within:
+    data = files.read(one.kept)
+    told = conversation(data)
+    shown = told if last is None else told[len(told) - min(last, len(told)) :]
+    family = relatives(vault, one.session, one.profile)
+    return Within(family, variants(data), aside_names(vault, one.chat), shown, len(told) - len(shown))
+
+
+def _lines(vault: Vault, one: Described, within: Within) -> Iterator[str]:
+    """The chat as a person reads it."""
+    yield f"{one.session}  {one.title}"
+    for name, value in _facts(vault, one, within):
+        yield f"  {name:<9} {value}"
+    if within.earlier:
+        yield f"\n{within.earlier} earlier records are not shown"
+    for record in within.conversation:
+        yield f"\n── {record.who} · {record.time[:19].replace('T', ' ')} · {record.uuid}\n{record.text}"
+
+
+def _facts(vault: Vault, one: Described, within: Within) -> Iterator[tuple[str, str]]:
+    yield "directory", one.cwd or "(not told)"
+    yield "profile", one.profile
+    yield "chat", f"{one.chat}, policy {one.policy}"
+    yield "last used", f"{one.last[:16].replace('T', ' ')} UTC, {_ago(one.last)}"
+    yield "holds", f"{one.records} records, {out.size(one.bytes)}, mode {one.mode}"
+    yield "stands", "; ".join(_stands(state) for state in states(vault) if state.session == one.session) or one.state
+    yield "live", one.live or f"none: `keeper restore {one.session}` puts it back"
+    yield "kept", one.kept
+    for relative in within.lineage:
+        yield _relation(relative), relative.session
+    for uuid, count in within.variants.items():
+        yield "variants", f"{uuid} stands in {count} forms; Claude reads the last"
+    for name in within.aside:
+        yield "aside", f"{os.path.dirname(one.kept)}/aside/{name}"
+
+
+def _ago(last: str) -> str:
+    found = age(last, out.now())
+    return found if found == "now" else f"{found} ago"
+
+
+_BEFORE = {"forked": "fork of", "cleared": "cleared", "continued": "continues"}
+_AFTER = {"forked": "forked to", "cleared": "then", "continued": "goes on in"}
+
+
+def _relation(relative: Relative) -> str:
+    if relative.after:
+        return _AFTER[relative.how]
+    return _BEFORE[relative.how] if relative.steps == 1 else "… before"
 
 
 @click.command()
@@ -172,7 +190,7 @@ def status(as_json: bool) -> int:
         )  # fmt: skip
         return 0 if agent["running"] else AgentDown.exit_code
     out.notes(vault)
-    out.say(f"vault: {vault.root}, {len(names)} chats, {size} bytes")
+    out.say(f"vault: {vault.root}, {len(names)} chats, {out.size(size)}")
     for line in _agent_lines(agent):
         out.say(line)
     for one in found:

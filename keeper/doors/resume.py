@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from keeper import claude, disk
@@ -24,7 +23,7 @@ from keeper.errors import KeeperError, Locked, NotKept, Usage
 from keeper.files import regular
 from keeper.settings import Settings
 from keeper.transcripts import places
-from keeper.transcripts.describe import Described, describe, printable
+from keeper.transcripts.describe import Described, age, describe, printable
 from keeper.transcripts.head import resumable
 from keeper.transcripts.index import Row
 from keeper.transcripts.keep import Keeper, keep_session
@@ -249,15 +248,6 @@ def choices(start: Start, vault: Vault) -> tuple[list[Described], int]:
     """The conversations of the directory that can be resumed, the newest first, and how many more there are."""
     rows = [row for row in _rows(start, vault) if resumable(_kept(vault, row))]
     return describe(vault, rows[:SHOWN])[::-1], len(rows[SHOWN:])
-
-
-def age(last: str, now: float) -> str:
-    """How long ago that was, in one word."""
-    seconds = max(0, int(now - datetime.fromisoformat(last).timestamp()))
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds // length} {unit}"
-    return "now"
 
 
 def listed(found: list[Described], now: float) -> list[str]:

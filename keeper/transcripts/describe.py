@@ -16,7 +16,7 @@ from keeper import claude, files
 from keeper.files import regular
 from keeper.transcripts.index import Row
 from keeper.transcripts.policy import policy_of
-from keeper.transcripts.records import Record, is_prompt, read, split
+from keeper.transcripts.records import Record, is_prompt, read, split, uuid_of
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import FOLDED_BY_RESTORE, Verdict
 
@@ -30,7 +30,8 @@ _TITLES = ((b'"custom-title"', "customTitle"), (b'"ai-title"', "aiTitle"), (b'"s
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One kept session. `state`: live, swept, or the verdict of the last keep; `live` is "" where it is swept."""
+    """One kept session. `state`: live, swept, or the verdict of the last keep; `live` is "" where it is swept. `title`
+    is the newest that was given, else the beginning of the first `prompt`."""
 
     chat: str
     session: str
@@ -51,6 +52,7 @@ class Described:
     continues: str | None = None
     damaged: str = ""
     lost: int = 0
+    prompt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,15 @@ def states(vault: Vault) -> list[State]:
     return [found[key] for key in sorted(found)]
 
 
+def age(last: str, now: float) -> str:
+    """How long ago that was (ISO), in one word."""
+    seconds = max(0, int(now - datetime.fromisoformat(last).timestamp()))
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length} {unit}"
+    return "now"
+
+
 def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(min(max(seconds, 0), LAST_TIME), UTC).isoformat(timespec="seconds")
 
@@ -111,18 +122,20 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
     session = facts.sessions.get(row.session) if facts else None
     last = _iso(seen.st_mtime)
     state = row.state or "live"
+    prompt = first_prompt(data)
     return Described(
-        row.chat, row.session, row.profile, row.project, row.cwd, title_of(data),
+        row.chat, row.session, row.profile, row.project, row.cwd, title_of(data) or prompt,
         state if lives else "swept", policy_of(facts, vault.settings.policy), data.count(b"\n"), len(data), last,
         str(lives[0]) if lives else "", chat.kept(row.session), row.mode,
         session.forked_from if session else None, session.cleared_from if session else None,
         session.continues if session else None,
         _iso(session.damaged) if session and session.damaged else "", session.lost if session else 0,
+        prompt,
     )  # fmt: skip
 
 
 def title_of(data: bytes) -> str:
-    """The newest title that Claude or a person gave, else the beginning of the first prompt."""
+    """The newest title that Claude or a person gave, "" where none did."""
     for mark, key in _TITLES:
         at = data.rfind(b'"type":' + mark)
         while at >= 0:
@@ -132,6 +145,11 @@ def title_of(data: bytes) -> str:
             if isinstance(value, str) and value.strip():
                 return _shown(value)
             at = data.rfind(b'"type":' + mark, 0, start)
+    return ""
+
+
+def first_prompt(data: bytes) -> str:
+    """The beginning of the first prompt that a person gave, "" where there is none."""
     at = 0
     while at < len(data):
         end = data.find(b"\n", at)
@@ -202,3 +220,12 @@ def aside_names(vault: Vault, chat: str) -> list[str]:
         return sorted(os.listdir(vault.chat(chat).aside))
     except FileNotFoundError:
         return []
+
+
+def variants(data: bytes) -> dict[str, int]:
+    """The records that stand with other bytes under one uuid, and with how many; Claude reads the last of them."""
+    found: dict[str, set[bytes]] = {}
+    for line in split(data).lines:
+        if (uuid := uuid_of(line)) is not None:
+            found.setdefault(uuid, set()).add(line)
+    return {uuid: len(lines) for uuid, lines in found.items() if len(lines) > 1}

@@ -8,10 +8,11 @@ they were kept. It refuses to guess across profiles, and to overrule what the re
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from keeper import files
 from keeper.errors import DiskError, KeeperError, Locked
+from keeper.transcripts.chat import SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.index import Row
 from keeper.transcripts.records import split, uuid_of
@@ -118,3 +119,37 @@ def _uuids(path: str) -> set[str]:
     except (OSError, KeeperError):
         return set()
     return {uuid for line in lines if (uuid := uuid_of(line)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """A conversation that another came from, or that came from it. `how`: forked, cleared, continued; `after`: it is
+    the later of the two. `steps` is how many lie between, 1 for the next."""
+
+    session: str
+    how: str
+    after: bool
+    steps: int = 1
+
+
+def relatives(vault: Vault, session: str, profile: str) -> list[Relative]:
+    """Where a conversation came from, the nearest first, and what came from it next; kept or not."""
+    before: dict[str, list[tuple[str, str]]] = {}
+    for facts in filter(None, map(vault.facts, map(vault.chat, vault.chat_names()))):
+        if facts.profile == profile:
+            for name, told in facts.sessions.items():
+                before.setdefault(name, []).extend(_came_from(told))
+    found: dict[str, Relative] = {}
+    waiting = [(session, 0)]
+    for name, steps in waiting:
+        for parent, how in before.get(name, ()):
+            if parent not in found and parent != session:
+                found[parent] = Relative(parent, how, False, steps + 1)
+                waiting.append((parent, steps + 1))
+    later = {name: how for name, parents in before.items() for parent, how in parents if parent == session}
+    return [*found.values(), *(Relative(name, how, True) for name, how in sorted(later.items()) if name not in found)]
+
+
+def _came_from(told: SessionFacts) -> list[tuple[str, str]]:
+    ways = ((told.forked_from, "forked"), (told.cleared_from, "cleared"), (told.continues, "continued"))
+    return [(parent, how) for parent, how in ways if parent]
