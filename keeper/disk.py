@@ -25,9 +25,8 @@ Hook = Callable[[str, tuple[Name, ...]], None]
 hook: Hook | None = None
 """The seam: called before each change with the call's name and its paths; None in every real run."""
 
-_AT_FDCWD = -100
-_NOREPLACE = 1
-_EXCHANGE = 2
+_AT_FDCWD, _NOREPLACE, _EXCHANGE = -100, 1, 2
+_FICLONE = 0x40049409
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _renameat2 = getattr(_libc, "renameat2", None)
@@ -151,15 +150,13 @@ def remove_dir(name: Name) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
-            return
-        raise_failure(error, name, "remove")
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY):
+            raise_failure(error, name, "remove")
 
 
 def remove_tree(name: Name) -> None:
     """A folder and all below it, however deep. Goes by descriptors, so that no symbolic link is followed, whenever it
-    takes a folder's place; the name itself must be no link. What another takes away meanwhile is no failure.
-    """
+    takes a folder's place; the name itself must be no link. What another takes away meanwhile is no failure."""
     try:
         step("rmtree", name)
         top = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -229,8 +226,7 @@ def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync:
     """A new file of these bytes, on the disk when this returns; `name` must be free.
 
     `like` is a descriptor whose owner, mode, ACL and other extended attributes it takes; without it 0600.
-    What was begun and failed is removed again.
-    """
+    What was begun and failed is removed again."""
     fd = _create(name)
     try:
         for part in parts:
@@ -276,8 +272,7 @@ def drop(name: Name) -> None:
 
 
 def _take_after(fd: int, like: int) -> None:
-    model = os.fstat(like)
-    mine = os.fstat(fd)
+    model, mine = os.fstat(like), os.fstat(fd)
     if (mine.st_uid, mine.st_gid) != (model.st_uid, model.st_gid):
         with suppress(PermissionError):
             os.fchown(fd, model.st_uid, model.st_gid)
@@ -294,8 +289,7 @@ def write_file(name: Name, data: bytes, sync: bool = True, beside: Name | None =
     """The file has these bytes, whole-old or whole-new at every instant, and durable if `sync`.
 
     It is begun as `.<name>.tmp` in the same folder (or as `beside/…` on the same volume); whoever holds the lock of
-    what it is in may write it, so a name that a killed run left is taken over.
-    """
+    what it is in may write it, so a name that a killed run left is taken over."""
     folder, base = os.path.split(name)
     beside = f"{beside or folder}/.{base}.tmp"
     try:
@@ -336,6 +330,12 @@ def append(name: Name, data: bytes, make: bool = False, sync: bool = True) -> No
         raise_failure(error, name, "append to")
     finally:
         os.close(fd)
+
+
+def clone(source: Name, name: Name) -> None:
+    """`name`, an empty file of ours, shares the blocks of `source`. Raises DiskError where the volume cannot."""
+    with _change("clone", "share the blocks of", source, name), open(source, "rb") as model, open(name, "r+b") as mine:
+        fcntl.ioctl(mine, _FICLONE, model.fileno())
 
 
 def touch(name: Name, time_ns: int) -> None:
