@@ -252,11 +252,11 @@ class Vault:
             return self.reindex()
         except DiskError as error:
             self.notes.append(f"the index is lost and cannot be built anew: {error.message}")
-            return self._rows_of_folders()
+            return self.rows_of_folders()
 
     def reindex(self) -> list[Row]:
         """Build the index from the folders: what `keeper reindex` does. Returns the rows."""
-        rows = self._rows_of_folders()
+        rows = self.rows_of_folders()
         facts = [("chats", self._chats_inode())]
         try:
             self.index.write(put=rows, facts=facts, anew=True)
@@ -266,7 +266,8 @@ class Vault:
         self.notes.append("the index was lost or broken and has been built anew from the folders")
         return rows
 
-    def _rows_of_folders(self) -> list[Row]:
+    def rows_of_folders(self) -> list[Row]:
+        """The rows as the folders tell them; nothing is written."""
         return [row for name in self.chat_names() for row in self._rows_of_folder(self.chat(name))]
 
     def _rows_of_folder(self, chat: Chat) -> list[Row]:
@@ -306,7 +307,7 @@ class Vault:
         total = len({row.chat for row in self.rows()})
         # Buried already by a run that could not write the index: once is enough.
         told = {(row.profile, row.session) for row in gone if self.forgotten(row.profile, row.session)}
-        many = len(chats) > MANY or (len(chats) > 1 and len(chats) * 10 > total)
+        many = many_missing(len(chats), total)
         if chats and (many or moved):
             why = "the vault was moved or put back from a copy" if moved else "too many for a hand"
             self.notes.append(f"{len(chats)} of {total} chat folders are missing at once ({why}): nothing is forgotten")
@@ -342,6 +343,11 @@ class Vault:
                 f"(`keeper keep --adopt {row.session}` keeps it again)"
             )
         return True
+
+
+def many_missing(missing: int, total: int) -> bool:
+    """Whether so many of all chats' folders are too many for a hand (KEEP-11)."""
+    return missing > MANY or (missing > 1 and missing * 10 > total)
 
 
 def _is_chat(name: str) -> bool:
