@@ -81,6 +81,7 @@ class Agent:
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, lambda: self.ended)
         self.told = ""
         self.ready = 0.0
+        self.hooked: float | None = None
         self.profiles: list[Path] = []
         self.pause_s = self.again_due = RETRY_S
         self.who = state.who(time.time())
@@ -333,6 +334,7 @@ class Agent:
             "pid": self.who.pid,
             "since": self.who.since,
             "ready": self.ready or None,
+            "hooked": self.hooked,
             "who": asdict(self.who),
             "degraded": self.condition.troubles() or None,
             "watches": {"count": cost.watches, "limit": cost.limit, "bytes": cost.bytes},
@@ -357,6 +359,8 @@ class Agent:
                     self.asks.ask("reconcile")
                     return {"ok": True}
                 case "keep":
+                    if request.get("event"):
+                        self.hooked = time.time()
                     return self._answer_keep(str(request["profile"]), str(request["session"]))
                 case "restore":
                     back = self.work.restore(str(request["profile"]), str(request["session"]))
