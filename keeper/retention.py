@@ -24,6 +24,12 @@ EARLY_S = 5.0
 """A sweep begins so long after a start of Claude if the profile's last one is over a day old; up to 2.1.40 at once."""
 LATE_S = 604.0
 """And so long after its start where the last one was today."""
+LARGE_DAYS = 36_500
+"""What a person is advised to set instead of a small number, or of 0."""
+SWEEPS_AT_ONCE = (2, 1, 44)
+"""Up to 2.1.40 the sweep was seen to run the moment a CLI starts, from 2.1.45 on it was not (FIT-7)."""
+WIPES_AT_ZERO = (2, 1, 85)
+"""Up to this version a period of 0 takes every transcript of every project, and none is written (FIT-9)."""
 LARGEST = 1 << 22
 
 
@@ -36,6 +42,18 @@ class Retention:
     days: float = DEFAULT_DAYS
     file: str = ""
     odd: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A settings file that has a word on the period: `scope` is managed, user, project or local, `cwd` the directory
+    of the last two. `days` is None where its value is no number of days: `zero`, `odd`, or `unreadable` (no JSON)."""
+
+    file: str
+    scope: str
+    days: float | None
+    why: str = ""
+    cwd: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +76,7 @@ def retention(profile: Path, cwds: Iterable[str], managed: Iterable[Path] = MANA
     found = [own]
     for cwd in dict.fromkeys(cwds):
         if os.path.isabs(cwd):
-            theirs = [Path(cwd, ".claude", name) for name in ("settings.local.json", "settings.json")]
-            found.append(_first(theirs, odd) or own)
+            found.append(_first(_of_project(cwd), odd) or own)
     days, file = min(found, key=lambda one: one[0])
     return Retention(days, file, tuple(dict.fromkeys(odd)))
 
@@ -94,18 +111,48 @@ def last_sweep(profile: Path) -> float | None:
         return None
 
 
+def sources(profile: Path, cwds: Iterable[str], managed: Iterable[Path] = MANAGED) -> tuple[Source, ...]:
+    """Every settings file that has a word on the period of this profile's sweeps, the strongest first."""
+    named = [(file, "managed", "") for file in _managed(managed)] + [(profile / "settings.json", "user", "")]
+    for cwd in dict.fromkeys(cwds):
+        if os.path.isabs(cwd):
+            named += [(file, scope, cwd) for file, scope in zip(_of_project(cwd), ("local", "project"), strict=True)]
+    found: dict[str, Source] = {}
+    for file, scope, cwd in named:
+        one = _word(file, scope, cwd)
+        if one is not None:
+            found.setdefault(one.file, one)  # a home's own project settings are the user's
+    return tuple(found.values())
+
+
+def _of_project(cwd: str) -> list[Path]:
+    """A project's settings files, the strongest first."""
+    return [Path(cwd, ".claude", name) for name in ("settings.local.json", "settings.json")]
+
+
 def _first(files: Iterable[Path], odd: list[str]) -> tuple[float, str] | None:
     """The value of the first of these files that has one."""
     for file in files:
-        table = _read(file)
-        if table is None:
-            odd.append(str(file))
-        elif KEY in table:
-            value = table[KEY]
-            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-                return float(value), str(file)
-            odd.append(str(file))
+        one = _word(file)
+        if one is not None and one.days is not None:
+            return one.days, one.file
+        if one is not None:
+            odd.append(one.file)
     return None
+
+
+def _word(file: Path, scope: str = "", cwd: str = "") -> Source | None:
+    """What a file says of the period; None where it says nothing of it."""
+    table = _read(file)
+    if table is None:
+        return Source(str(file), scope, None, "unreadable", cwd)
+    if KEY not in table:
+        return None
+    value = table[KEY]
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return Source(str(file), scope, float(value), "", cwd)
+    zero = value == 0 and not isinstance(value, bool)
+    return Source(str(file), scope, None, "zero" if zero else "odd", cwd)
 
 
 def _managed(folders: Iterable[Path]) -> Iterator[Path]:

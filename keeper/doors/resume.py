@@ -21,6 +21,7 @@ from keeper.doors import flags
 from keeper.doors.cli_version import installed_version, version_of_files
 from keeper.errors import KeeperError, Locked, NotKept, Usage
 from keeper.files import regular
+from keeper.retention import SWEEPS_AT_ONCE
 from keeper.settings import Settings
 from keeper.transcripts import places
 from keeper.transcripts.describe import Described, age, describe, printable
@@ -30,8 +31,6 @@ from keeper.transcripts.keep import Keeper, keep_session
 from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
 
-SWEEPS_AT_ONCE = (2, 1, 44)
-"""Up to 2.1.40 the sweep was seen to run the moment a CLI starts, from 2.1.45 on it was not (FIT-7)."""
 SHOWN = 30
 """So many conversations of a directory are listed, the newest."""
 PREFIX = 4
