@@ -181,7 +181,7 @@ def cli_env(tmp_path: Path, home: Path, profile: Path, vault_home: Path) -> dict
 ALONE_ON_THE_MACHINE = """
 import sys
 from keeper import claude
-claude.running_profiles = lambda *_: []
+claude.running = lambda *_: []
 sys.argv[0] = "keeper"
 from keeper.cli.entry import main
 main()

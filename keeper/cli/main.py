@@ -26,6 +26,7 @@ COMMANDS = {
     "show": "show",
     "export": "show",
     "status": "show",
+    "doctor": "doctor",
     "merge": "merge",
     "forget": "vault",
     "verify": "vault",

@@ -1,0 +1,144 @@
+"""Gather: the facts of the vault and of the profiles, by looking alone.
+
+It promises to write nothing, also where the index is lost, and to go on where a part cannot be looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from keeper.claude import Running
+from keeper.doctor import history, look, machine
+from keeper.doctor.facts import Live, Lost, Profile, VaultFacts
+from keeper.retention import DAY_S, MANAGED, forecast, last_sweep, retention, sources
+from keeper.transcripts.describe import states
+from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.vault import Vault
+
+LATELY_S = 30 * DAY_S
+Kind = Callable[[str], str]
+"""The type of the volume that a folder is on, "" where it cannot be told."""
+
+
+def rows_of(vault: Vault) -> tuple[list[Row], bool]:
+    """The index's rows, or what the folders tell where it is lost; whether it is."""
+    try:
+        return vault.index.rows(), False
+    except IndexLost:
+        return vault.rows_of_folders(), bool(vault.chat_names())
+
+
+def profiles_of(vault: Vault, rows: Iterable[Row], running: Iterable[Running]) -> list[Path]:
+    """Every profile that is known and there: from the settings, from the rows, from the Claudes that run."""
+    named = [*vault.settings.profiles, *(Path(row.profile) for row in rows), *(one.profile for one in running)]
+    return [profile for profile in dict.fromkeys(named) if profile.is_dir()]
+
+
+def profiles(
+    vault: Vault, rows: list[Row], running: list[Running], kind: Kind, now: float, managed: Iterable[Path] = MANAGED
+) -> tuple[Profile, ...]:  # fmt: skip
+    """What is found of each profile."""
+    seen = {profile: look.lives(vault, profile, rows) for profile in profiles_of(vault, rows, running)}
+    there = {row.session for row in rows} | {stone.session for stone in vault.tombstones()}
+    there |= {one.session for lives, _ in seen.values() for one in lives}
+    found = []
+    for profile, (lives, cwds) in seen.items():
+        mine = [one for one in running if one.profile == profile]
+        told = history.read(profile)
+        known = [*cwds, *_cwds(profile, rows, mine), *told.cwds]
+        gone = history.lost(profile, told, there)
+        found.append(_profile(profile, lives, known, mine, kind, now, tuple(managed), gone))
+    return tuple(found)
+
+
+def _cwds(profile: Path, rows: Iterable[Row], running: Iterable[Running]) -> list[str]:
+    """The directories in which a Claude of this profile may be started."""
+    found = [row.cwd for row in rows if row.profile == str(profile)] + [one.cwd for one in running]
+    files = [profile / ".claude.json"]
+    if profile.name == ".claude":
+        files.append(profile.parent / ".claude.json")  # the default profile's stands beside it
+    return found + [cwd for file in files for cwd in history.projects(file)]
+
+
+def _profile(
+    profile: Path, lives: tuple[Live, ...], cwds: list[str], running: list[Running], kind: Kind, now: float,
+    managed: tuple[Path, ...], lost: tuple[Lost, ...],
+) -> Profile:  # fmt: skip
+    period = retention(profile, cwds, managed)
+    swept = last_sweep(profile)
+    times = {one.session: one.changed for one in lives}
+    return Profile(
+        path=str(profile),
+        live=lives,
+        retention=period,
+        sources=sources(profile, cwds, managed),
+        last_sweep=swept,
+        forecast=forecast(times, period.days, swept, [one.started for one in running], now),
+        history=str(profile / history.FILE),
+        lost=lost,
+        versions=look.versions(lives, now - LATELY_S),
+        device=_device(profile / "projects") or _device(profile),
+        kind=kind(str(profile)),
+        folders=machine.folders(profile),
+    )
+
+
+def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable[Profile], kind: Kind) -> VaultFacts:
+    """What is found of the vault itself."""
+    root = vault.root
+    if not root.is_dir():
+        return VaultFacts(str(root), made=False)
+    names = vault.chat_names()
+    live = {one.session: one.path for profile in found for one in profile.live}
+    buried = [stone for stone in vault.tombstones() if stone.by == "hand" and stone.session in live]
+    seen, room = os.stat(root), os.statvfs(root)
+    return VaultFacts(
+        path=str(root),
+        made=(root / "id").is_file(),
+        index_lost=index_lost,
+        chats=len(names),
+        missing=tuple(sorted({row.chat for row in rows} - set(names))),
+        forgotten=tuple(dict.fromkeys(stone.session for stone in buried)),
+        states=() if index_lost else tuple(states(vault)),
+        leaves=look.leaves(vault, rows, live),
+        cwds={row.session: row.cwd for row in rows if row.state},
+        mine=seen.st_uid == os.geteuid(),
+        mode=stat.S_IMODE(seen.st_mode),
+        open_folders=tuple(_open(root, names)),
+        device=seen.st_dev,
+        kind=kind(str(root)),
+        free=room.f_bavail * room.f_frsize,
+        free_files=room.f_favail if room.f_files else None,
+        read_only=bool(room.f_flag & os.ST_RDONLY),
+        born=_time(root / "id"),
+    )
+
+
+def _open(root: Path, chats: Iterable[str]) -> Iterator[str]:
+    """The folders of the vault, and the files at its top, that others may look into."""
+    for path in [root / "chats", root / "locks", *(root / "chats" / name for name in chats)]:
+        with suppress(OSError):
+            if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
+                yield str(path)
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_file(follow_symlinks=False) and stat.S_IMODE(entry.stat().st_mode) & 0o077:
+                yield entry.path
+
+
+def _device(path: Path) -> int:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return 0
+
+
+def _time(path: Path) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0

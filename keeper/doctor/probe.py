@@ -1,0 +1,62 @@
+"""Probe: what the real volumes grant: link, exchange, lease, reflink, events; tried on files of keeper's own names.
+
+It promises that nothing of a trial is left, whatever it meets, and that no file of anybody else's is touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from keeper import disk, files
+from keeper.doctor.facts import Trial
+from keeper.errors import DiskError, KeeperError
+
+Silent = Callable[[str], str | None]
+"""Why the events of a folder's volume cannot be relied on, None where they can."""
+
+
+def trials(profile: Path, vault: Path | None, silent: Silent) -> Iterator[Trial]:
+    """Try all of it in the profile's own folder of transcripts, and between there and the vault (None: there is
+    none)."""
+    folder = profile / "projects" if (profile / "projects").is_dir() else profile
+    one, other = _name(folder), _name(folder)
+    away = _name(vault) if vault is not None else _name(folder)
+    try:
+        failed = _why(lambda: disk.write_new(one, [b"keeper\n"], sync=False))
+        if failed:
+            yield Trial("write", str(folder), failed)
+            return
+        yield Trial("link", str(folder), _why(lambda: disk.link(one, away)))
+        disk.make_file(other)
+        yield Trial("reflink", str(folder), _why(lambda: disk.clone(one, other)))
+        yield Trial("exchange", str(folder), _why(lambda: disk.exchange(one, other)))
+        yield Trial("lease", str(folder), _lease(one))
+    except (KeeperError, OSError) as error:
+        yield Trial("write", str(folder), files.told(error, folder).message)
+    finally:
+        for name in (one, other, away):
+            disk.drop(name)
+    yield Trial("events", str(folder), silent(str(folder)) or "")
+
+
+def _name(folder: Path) -> Path:
+    return folder / f".keeper-{os.urandom(6).hex()}.tmp"
+
+
+def _why(attempt: Callable[[], object]) -> str:
+    try:
+        attempt()
+    except (DiskError, OSError) as error:
+        return files.told(error, "").message
+    return ""
+
+
+def _lease(path: Path) -> str:
+    fd = files.open_read(path)
+    try:
+        told = files.nobody_writes(fd)
+    finally:
+        os.close(fd)
+    return "" if told else f"no read lease is granted on {path.parent}"
