@@ -2,7 +2,8 @@
 
     scripts/bench.py                    every line; a few minutes
     scripts/bench.py --quick            the same with fewer bytes and fewer rounds
-    scripts/bench.py --only merge       one group: first, second, seal, restore, turn, merge, start, hook, agent, large
+    scripts/bench.py --only merge       one group: first, second, seal, restore, turn, merge, start, hook, agent,
+                                        resident, large
     scripts/bench.py --json             one object with `"schema": 1` on stdout
     scripts/bench.py --write            and puts the lines into docs/performance.md, with the date and the machine
 
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import bench_data as data
-from bench_agent import agent_lines, start_line
+from bench_agent import agent_lines, resident_lines, start_line
 from bench_lines import Line, as_json, closing, write
 
 PYTHON = [sys.executable, "-c", "pass"]
@@ -368,6 +369,17 @@ def agent(stage: Stage) -> Iterator[Line]:
             yield start_line(env, chats, 1.0, 3)
 
 
+def resident(stage: Stage) -> Iterator[Line]:
+    """Swept chats of the policy `resident`, put back by the agent: one, and two thousand."""
+    chats = 400 if stage.quick else 2000
+    tree = data.profile(stage.disk / "resident", chats, chats * 10_000, companions=False)
+    env = stage.env(tree.path, stage.new("vault"))
+    env["KEEPER_CONFIG"] = str(stage.disk / "resident.toml")
+    Path(env["KEEPER_CONFIG"]).write_text('policy = "resident"\n', "utf-8")
+    timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+    yield from resident_lines(tree, env, stage.quick)
+
+
 def large(stage: Stage) -> Iterator[Line]:
     """The agent's start over a hundred thousand chats."""
     chats = 5000 if stage.quick else 100_000
@@ -389,6 +401,7 @@ GROUPS = {
     "start": start,
     "hook": hook,
     "agent": agent,
+    "resident": resident,
     "large": large,
 }
 

@@ -1,4 +1,5 @@
-"""Measures the agent for `bench.py`: how soon a new session is kept, what it costs idle and under appends, its start.
+"""Measures the agent for `bench.py`: how soon a new session is kept and a swept one is back, what it costs idle and
+under appends, its start.
 
 It runs `keeper run` on profiles of its own, which it has made and kept before, and ends it. Times to a second process
 are taken by the clock, in the same run as the yardsticks that they stand beside.
@@ -133,6 +134,58 @@ def _new_session(profile: data.Profile, vault: Path, number: int) -> float:
         time.sleep(0.0003)
     took = time.perf_counter() - begun
     time.sleep(0.05)
+    return took
+
+
+PAST = 40 * 86400
+"""Seconds: older than any sweep leaves a file."""
+
+
+def resident_lines(profile: data.Profile, env: Mapping[str, str], quick: bool) -> Iterator[Line]:
+    """What a sweep takes of resident chats is back: one at a time, and all of them at once.
+
+    Measured on a running agent that has looked at everything. The sweep is what Claude's is: the unlink of transcripts
+    whose times are past the retention (they are set so a moment before; a change of times brings no event). The clock
+    runs from before the (first) unlink to when (the last of) the live files is seen under its name again, whole: a
+    link puts it there in one step. One at a time: each of another project than the one before, some in the storm of
+    those before them. So the figure holds the events' way through the kernel, two processes' turns on the processor,
+    and the look every 0.2 ms whether it is there.
+    """
+    lives = [profile.transcript(number) for number in range(len(profile.sessions))]
+    with running(env) as agent:
+        agent.settle()
+        took = sorted(_back(lives[number : number + 1], 0.0002) for number in range(100 if quick else 300))
+        detail = f"median {statistics.median(took) * 1000:.1f} ms, {len(took)} chats, {len(lives):,} kept"
+        yield Line("POLICY-4", "a swept chat (resident) is back, p99", took[int(len(took) * 0.99)] * 1000, "ms", 10,
+                   detail=detail)  # fmt: skip
+        all_back = []
+        for _ in range(3 if quick else 5):
+            agent.settle()
+            before = agent.spent()
+            all_back.append((_back(lives, 0.001), agent.spent() - before))
+        seconds, spent = (statistics.median(side) for side in zip(*all_back, strict=True))
+        detail = f"from the first unlink; the worst {max(all_back)[0]:.2f} s of {len(all_back)}, "
+        detail += f"{spent:.2f} s of the processor until then"
+        yield Line("RESTORE-11", f"{len(lives):,} swept chats (resident) are back", seconds, "s", 0.5, detail=detail)
+
+
+def _back(lives: list[Path], every_s: float) -> float:
+    """Seconds from a sweep of these to when they are all back."""
+    then, inodes = time.time() - PAST, [live.stat().st_ino for live in lives]
+    for place, live in enumerate(lives):
+        os.utime(live, (then + place, then + place))
+    time.sleep(0.05)
+    begun = time.perf_counter()
+    for live in lives:
+        live.unlink()
+    for live in lives:
+        while not live.exists():
+            if time.perf_counter() - begun > PATIENCE_S:
+                raise SystemExit(f"bench: a swept chat did not come back in {PATIENCE_S} s: {live}")
+            time.sleep(every_s)
+    took = time.perf_counter() - begun
+    if inodes != [live.stat().st_ino for live in lives]:
+        raise SystemExit("bench: what came back is not what was swept")
     return took
 
 
