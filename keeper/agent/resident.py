@@ -50,6 +50,7 @@ class Resident:
         self._whole = False
         self._loaded = False
         self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------------ from any thread
 
@@ -87,7 +88,12 @@ class Resident:
     def start(self) -> None:
         """Begin, with a look over everything."""
         self.reconcile()
-        threading.Thread(target=self._run, name="resident", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="resident", daemon=True)
+        self._thread.start()
+
+    def alive(self) -> bool:
+        """Whether it has not ended, once it has begun."""
+        return self._thread is None or self._thread.is_alive()
 
     def stop(self) -> None:
         """End when what is in hand is done."""
@@ -103,7 +109,8 @@ class Resident:
                 wait_s = QUIET_S if self.memory.back else None
                 asked = self._changed.wait_for(lambda: self.ended or self._whole or bool(self._gone), wait_s)
             if asked:
-                self.turn()
+                with self.work.pulse.at("the rescue of resident chats"):
+                    self.turn()
             else:
                 self.tell()
 

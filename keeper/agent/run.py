@@ -30,7 +30,7 @@ from keeper.agent.journal import Journal, open_log
 from keeper.agent.queue import Queue, Task
 from keeper.agent.resident import Resident
 from keeper.agent.server import Server
-from keeper.agent.service import WATCHDOG_S, Notify
+from keeper.agent.service import Notify
 from keeper.agent.watch import Watch
 from keeper.agent.work import Pass, Stopped, Work
 from keeper.agent.workers import AGAIN_S, Workers
@@ -49,7 +49,9 @@ GONE_S = 0.7
 """A name that went may have gone elsewhere, which is told half a second later."""
 SELDOM_S = 3600.0
 RETRY_S = 5.0
-STUCK_S = 600.0
+STILL_S, STUCK_S = 60.0, 180.0
+"""A thread that has not moved for so long is told; for so long it hangs, and systemd hears no more of this process. In
+between lies the longest wait for a slow volume: one barrier, behind all that others write."""
 MANY = 64
 """So many sessions at once are a pass, and not as many keeps."""
 STOP_S = 1.5
@@ -78,7 +80,7 @@ class Agent:
         self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job])
         self.server = Server(self.settings.vault, self.answer)
         self.eyes = Eyes(self.work, self.resident, self.growth, self.condition, self.clock)
-        self.workers = Workers(self.queue, self.work, self.growth, self.condition, self.clock, lambda: self.ended)
+        self.workers = Workers(self.queue, self.work, self.growth, self.condition, lambda: self.ended)
         self.told = ""
         self.ready = 0.0
         self.hooked: float | None = None
@@ -188,15 +190,16 @@ class Agent:
                 self.condition.safely("doors", self.server.start)
             self._again(now)
             self._see()
-            if self.workers.alive(WATCHDOG_S / 2) and not self._stuck():
+            if self._moves():
                 self.notify.tell("WATCHDOG=1")
 
-    def _stuck(self) -> bool:
-        """Whether a pass has not moved from one session to the next for very long: a volume below it hangs."""
-        still_s = self.clock() - self.work.moved if self.work.moved else 0.0
-        why = f"the look over everything has not moved for {STUCK_S / 60:.0f} minutes: does a volume hang?"
-        self.condition.only("pass", {"stuck": why} if still_s > STUCK_S else {})
-        return still_s > STUCK_S
+    def _moves(self) -> bool:
+        """Whether no thread has ended or hangs: in that nobody can help but a new process."""
+        still = self.work.pulse.still()
+        why = f"no step further in {STILL_S:.0f} s: does a volume hang?"
+        self.condition.only("stuck", {what: why for what, still_s in still.items() if still_s > STILL_S})
+        stuck = any(still_s > STUCK_S for still_s in still.values())
+        return not stuck and self.workers.alive() and self.resident.alive()
 
     def _stop(self) -> None:
         """What is queued is linked, what is in hand is finished; what remains is found at the next start."""
@@ -361,9 +364,11 @@ class Agent:
                 case "keep":
                     if request.get("event"):
                         self.hooked = time.time()
-                    return self._answer_keep(str(request["profile"]), str(request["session"]))
+                    with self.work.pulse.at("the keep for a door"):
+                        return self._answer_keep(str(request["profile"]), str(request["session"]))
                 case "restore":
-                    back = self.work.restore(str(request["profile"]), str(request["session"]))
+                    with self.work.pulse.at("the restore for a door"):
+                        back = self.work.restore(str(request["profile"]), str(request["session"]))
                     self.queue.add(Task(back.profile, back.session), AGAIN_S[-1])
                     return {"ok": not back.error, **asdict(back)}
             return {"ok": False, "error": "this agent does not know that", "cure": "restart it"}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from keeper import files
+from keeper.agent.pulse import Pulse
 from keeper.claude import check_session, effective
 from keeper.errors import KeeperError, NotKept
 from keeper.settings import Settings
@@ -55,7 +56,7 @@ class Work:
         self.stop = stop
         self.told = told
         self.sealing: tuple[int, int] | None = None
-        self.moved = 0.0
+        self.pulse = Pulse()
         self._own = threading.local()
         self._passing = threading.Lock()
 
@@ -119,9 +120,8 @@ class Work:
 
     def reconcile(self, linked: Callable[[], None] | None = None) -> Pass:
         """Keep all of every profile, then seal it; `linked` is called in between. Stopped where the agent is to end."""
-        with self._passing:
+        with self._passing, self.pulse.at("the look over everything"):
             begun, spent = time.monotonic(), time.thread_time()
-            self.moved = begun
             vault = self.vault()
             keeper = Keeper(vault, time.time())
             answers: list[Kept] = []
@@ -131,7 +131,6 @@ class Work:
             finally:
                 keeper.finish()
                 self._notes(vault)
-                self.moved = 0.0
             spent = time.thread_time() - spent
             if linked is not None:
                 linked()
@@ -165,7 +164,7 @@ class Work:
             return 0
 
     def _go_on(self) -> None:
-        self.moved = time.monotonic() if self.moved else 0.0
+        self.pulse.beat()
         if self.stop():
             raise Stopped
 

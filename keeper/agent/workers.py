@@ -1,7 +1,7 @@
 """Workers: take from the queue what is due, and keep it.
 
 It promises that one chat's slow keep delays no other, that a file with nothing in it yet is looked at again, and that
-no failure ends a worker. What moves is told by `ticks`, for whoever must know that none hangs.
+no failure ends a worker. What each is at the pulse tells, for whoever must know that none hangs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from keeper.transcripts.ledger import Kept
 
 WORKERS = 3
 IDLE_S = 15.0
-"""So often an idle worker says that it lives."""
+"""So often an idle worker looks whether it is to end."""
 AGAIN_S = (0.005, 0.05, 0.5, 2.0)
 """A file with nothing in it yet brings no second event when it has: it is looked at again after so long."""
 
@@ -32,38 +32,36 @@ SELDOM_S = 60.0
 
 
 class Workers:
-    """The threads that keep. `clock` gives seconds and only goes forward; `stop` says whether they are to end;
-    `wall` is the time of the day."""
+    """The threads that keep. `stop` says whether they are to end; `wall` is the time of the day."""
 
     def __init__(
-        self, queue: Queue, work: Work, growth: Growth, condition: Condition, clock: Callable[[], float],
+        self, queue: Queue, work: Work, growth: Growth, condition: Condition,
         stop: Callable[[], bool], wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.queue = queue
         self.work = work
         self.growth = growth
         self.condition = condition
-        self.clock = clock
         self.stop = stop
         self.wall = wall
-        self.ticks: dict[str, float] = {}
+        self.threads: list[threading.Thread] = []
 
     def start(self) -> None:
         """Begin to take from the queue."""
-        for number in range(WORKERS):
-            threading.Thread(target=self._run, args=(f"worker {number}",), name="worker", daemon=True).start()
+        self.threads = [threading.Thread(target=self._run, name="worker", daemon=True) for _ in range(WORKERS)]
+        for thread in self.threads:
+            thread.start()
 
-    def alive(self, within_s: float) -> bool:
-        """Whether every worker has moved of late; one that keeps a very large file may take its time."""
-        now = self.clock()
-        return all(now - then < within_s for then in list(self.ticks.values()))
+    def alive(self) -> bool:
+        """Whether no worker has ended."""
+        return all(thread.is_alive() for thread in self.threads)
 
-    def _run(self, name: str) -> None:
+    def _run(self) -> None:
         while True:
-            self.ticks[name] = self.clock()
             task = self.queue.take(IDLE_S)
             if task is not None:
-                self.condition.safely("worker", partial(self._keep, task))
+                with self.work.pulse.at(f"the keep of {task.session}"):
+                    self.condition.safely("worker", partial(self._keep, task))
                 self.queue.done(task)
             elif self.stop():
                 return

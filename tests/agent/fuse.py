@@ -41,7 +41,7 @@ def _answer(opcode: int, major: int, minor: int) -> bytes | int:
     return errno.ENOENT if opcode == 1 else errno.ENOSYS
 
 
-def _serve(device: int) -> None:
+def _serve(device: int, answers: threading.Event) -> None:
     while True:
         try:
             request = os.read(device, 1 << 17)
@@ -53,6 +53,7 @@ def _serve(device: int) -> None:
         if opcode in _NO_ANSWER:
             continue
         major, minor = struct.unpack_from("<II", request, _HEADER.size) if opcode == _INIT else (0, 0)
+        answers.wait()
         answer = _answer(opcode, major, minor)
         code, body = (-answer, b"") if isinstance(answer, int) else (0, answer)
         try:
@@ -62,9 +63,13 @@ def _serve(device: int) -> None:
 
 
 @contextmanager
-def volume(needs: Needs, place: Path) -> Iterator[Path]:
-    """An empty volume of type fuse.keeper at `place`, which is made; unmounted however the test ends."""
+def volume(needs: Needs, place: Path, answers: threading.Event | None = None) -> Iterator[Path]:
+    """An empty volume of type fuse.keeper at `place`, which is made; unmounted however the test ends. It is as dead as
+    a server that is gone while `answers` is not set."""
     needs.mounts()
+    if answers is None:
+        answers = threading.Event()
+        answers.set()
     mount, umount = needs.command("mount"), needs.command("umount")
     try:
         device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
@@ -72,7 +77,7 @@ def volume(needs: Needs, place: Path) -> Iterator[Path]:
         needs.lacking("/dev/fuse", str(error), unavoidable="a container may have no FUSE")
     place.mkdir()
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0"
-    server = threading.Thread(target=_serve, args=(device,), daemon=True)
+    server = threading.Thread(target=_serve, args=(device, answers), daemon=True)
     try:
         made = subprocess.run(
             [mount, "-i", "-t", "fuse.keeper", "-o", options, "keeper-tests", place],
@@ -87,6 +92,7 @@ def volume(needs: Needs, place: Path) -> Iterator[Path]:
         try:
             yield place
         finally:
+            answers.set()
             subprocess.run([umount, "-l", place], check=True)
             server.join(5)
     finally:

@@ -22,7 +22,7 @@ from keeper.agent.jobs import Job, Jobs
 from keeper.agent.journal import Journal
 from keeper.agent.queue import Queue, Task
 from keeper.agent.run import RECONCILE_S
-from keeper.agent.service import MARK, Notify, Service, unit
+from keeper.agent.service import MARK, Service, unit
 from keeper.errors import KeeperError, Refused
 from tests.agent.running import running, until
 from tests.build import append, jsonl, session_id, talk, write_live
@@ -271,23 +271,6 @@ def test_systemd_is_told_ready_alive_and_stopping(cli_env: dict[str, str], tmp_p
             rest = [first]
             while rest[-1] != b"STOPPING=1":
                 rest.append(line.recv(4096))
-
-
-@pytest.mark.accepts("AGENT-7")
-def test_the_watchdog_hears_nothing_once_a_thread_hangs(
-    cli_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from keeper import settings
-    from keeper.agent.run import Agent
-
-    for name, value in cli_env.items():
-        monkeypatch.setenv(name, value)
-    agent = Agent(lambda: settings.load(os.environ), Notify(""))
-    agent.workers.ticks = {"worker 0": time.monotonic(), "worker 1": time.monotonic()}
-    assert agent.workers.alive(60)
-    agent.workers.ticks["worker 1"] -= 3600
-    assert not agent.workers.alive(60)
-    agent.asks.close()
 
 
 @pytest.mark.accepts("AGENT-7")

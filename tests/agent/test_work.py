@@ -167,7 +167,7 @@ def test_one_chats_slow_keep_delays_no_other(here: World, views: list[World], mo
     mine, _ = at_work(here)
     queue, ended = Queue(time.monotonic), threading.Event()
     condition = Condition(Journal(time.monotonic), mine.let_go)
-    workers = Workers(queue, mine, Growth(), condition, time.monotonic, ended.is_set)
+    workers = Workers(queue, mine, Growth(), condition, ended.is_set)
     slow, gate = views[0], threading.Event()
     keep = Work.keep
 
@@ -198,7 +198,7 @@ def test_a_keep_that_raises_what_nobody_expected_is_told_and_ends_no_worker(
     mine, _ = at_work(here)
     queue, ended = Queue(time.monotonic), threading.Event()
     condition = Condition(Journal(time.monotonic), mine.let_go)
-    workers = Workers(queue, mine, Growth(), condition, time.monotonic, ended.is_set)
+    workers = Workers(queue, mine, Growth(), condition, ended.is_set)
     keep = Work.keep
 
     def keeps(self: Work, profile: str, session: str) -> object:
