@@ -65,15 +65,6 @@ class Condition:
             for what, why in lasting.items():
                 self.trouble(f"{kind}: {what}", why)
 
-    def of(self, kind: str) -> dict[str, str]:
-        """The troubles of a kind: what → why."""
-        with self._lock:
-            return {
-                what.removeprefix(f"{kind}: "): str(one["why"])
-                for what, one in self._troubles.items()
-                if what.startswith(f"{kind}: ")
-            }
-
     def lasts(self, *kinds: str) -> bool:
         """Whether there is a trouble of one of these kinds."""
         with self._lock:

@@ -34,6 +34,7 @@ from keeper.agent.service import Notify
 from keeper.agent.watch import Watch
 from keeper.agent.work import Pass, Stopped, Work
 from keeper.agent.workers import AGAIN_S, Workers
+from keeper.claude import is_session
 from keeper.errors import KeeperError, Locked, Usage
 from keeper.files import told as failure_told
 from keeper.settings import Settings
@@ -82,6 +83,7 @@ class Agent:
         self.eyes = Eyes(self.work, self.resident, self.growth, self.condition, self.clock)
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, lambda: self.ended)
         self.told = ""
+        self.failing = False
         self.ready = 0.0
         self.hooked: float | None = None
         self.profiles: list[Path] = []
@@ -288,7 +290,7 @@ class Agent:
 
     def _again(self, now: float) -> None:
         """What a look over everything could not do is tried again soon, then ever more seldom."""
-        if not self.condition.lasts("reconcile", "look", "seal"):
+        if not self.failing and not self.condition.lasts("reconcile", "look", "seal"):
             self.pause_s = RETRY_S
             self.again_due = now + self.pause_s
         elif now >= self.again_due:
@@ -306,8 +308,10 @@ class Agent:
     def _passed(self, done: Pass) -> None:
         """What a pass found is told: failures are troubles until the next pass is through without them."""
         failed = dict(done.failures)
-        self.condition.only("look", failed)
-        self.condition.only("keep", {one: why for one, why in self.condition.of("keep").items() if one in failed})
+        self.failing = bool(failed)
+        sessions = {one for one in failed if is_session(one)}
+        self.condition.only("look", {one: why for one, why in failed.items() if one not in sessions})
+        self.condition.only("keep", {one: failed[one] for one in sessions})  # as a worker tells of it
         self.condition.only("seal", dict(done.unsealed))
         if done.changed:
             self.condition.tell(

@@ -38,6 +38,10 @@ MANY_SYNCS = 16
 made so each by itself, since the barrier waits for everybody's."""
 
 
+FAILURES = (KeeperError, OSError, UnicodeError, orjson.JSONEncodeError)
+"""What one session's keep may raise, and stops no other; the last two are of names and texts that are no UTF-8."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the caller may ask of a keep: lift a tombstone, name the chat, tag it, read all that was sealed; policy."""
@@ -123,7 +127,7 @@ class Keeper:
     def _safely(self, profile: Path, footprint: Footprint, head: Head | None) -> Kept | None:
         try:
             return self.footprint(profile, footprint, head)
-        except (KeeperError, OSError, UnicodeError, orjson.JSONEncodeError) as error:
+        except FAILURES as error:
             return self.failed(profile, footprint.session, files.told(error, profile))
 
     def _unread(self, profile: Path, error: OSError) -> Kept:
@@ -356,7 +360,7 @@ def keep_session(
     for one in [profile] if profile else profiles_of(vault):
         try:
             answer = keeper.session(one, session)
-        except (KeeperError, OSError) as error:
+        except FAILURES as error:
             failures.append(files.told(error, one))
             answer = keeper.failed(one, session, failures[-1])
         if answer is not None:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,7 @@ from keeper.agent.journal import Journal
 from keeper.agent.queue import Queue, Task
 from keeper.agent.run import Agent
 from keeper.agent.service import Notify
-from keeper.agent.work import Stopped, Work
+from keeper.agent.work import Pass, Stopped, Work
 from keeper.agent.workers import Workers
 from keeper.transcripts import glance as glancing
 from tests.agent.running import until
@@ -220,6 +221,63 @@ def test_a_keep_that_raises_what_nobody_expected_is_told_and_ends_no_worker(
     finally:
         ended.set()
         queue.close()
+
+
+@pytest.fixture
+def agent(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    monkeypatch.setenv("HOME", str(here.profile.parent))
+    found = Agent(lambda: here.settings, Notify(""))
+    yield found
+    found.ended = True
+    found.queue.close()
+    found.asks.close()
+
+
+@pytest.mark.accepts("AGENT-2")
+@pytest.mark.parametrize("met", ["a lock that is a folder", "a folder's name that is no UTF-8"])
+def test_a_session_whose_keep_fails_in_a_worker_and_in_a_pass_is_one_trouble_until_it_is_well(
+    met: str, agent: Agent, here: World
+) -> None:
+    live = write_live(here.profile, here.cwd, here.session, jsonl(*talk("ab", here.session)))
+    bad = here.root / "locks" / f"{here.session}.lock"
+    if met.startswith("a lock"):
+        bad.mkdir(parents=True)
+    else:
+        bad = live.parent.rename(os.fsdecode(os.fsencode(live.parent) + b"\xff"))
+    told = []
+    for _ in range(2):
+        agent.workers._keep(Task(str(here.profile), here.session))
+        told.append(agent.condition.troubles())
+        agent.reconcile()
+        told.append(agent.condition.troubles())
+    assert [[(one["what"], one["why"]) for one in each] for each in told] == [
+        [(f"keep: {here.session}", told[0][0]["why"])]
+    ] * 4
+    assert str(bad) in told[0][0]["why"] or "UTF-8" in told[0][0]["why"]
+    agent.jobs.start()
+    agent.again_due = 0.0
+    soon: list[str] = []
+    agent.jobs.soon = soon.append  # type: ignore[method-assign]
+    agent._again(time.monotonic())
+    assert soon == ["reconcile"], "what a pass met it looks at again soon"
+    agent.jobs.stop()
+    if bad.parent.name == "locks":
+        bad.rmdir()
+    else:
+        bad.rename(live.parent)
+    agent.reconcile()
+    assert agent.condition.troubles() == []
+    assert not agent.failing
+
+
+@pytest.mark.accepts("AGENT-2")
+def test_a_profile_that_cannot_be_looked_at_is_a_trouble_of_its_own(agent: Agent, here: World) -> None:
+    refused = Pass(0, 0, ((str(here.profile), "cannot read it"), (here.session, "cannot keep it")), 0.0, 0.0)
+    agent._passed(refused)
+    assert {one["what"]: one["why"] for one in agent.condition.troubles()} == {
+        f"look: {here.profile}": "cannot read it",
+        f"keep: {here.session}": "cannot keep it",
+    }
 
 
 def test_a_restore_for_a_door_puts_back_what_is_kept(here: World, views: list[World]) -> None:
