@@ -15,7 +15,12 @@ from pathlib import Path
 from keeper import homes
 from keeper.errors import Usage
 
-KEYS = frozenset({"vault", "profiles", "policy"})
+KEYS = frozenset({"vault", "profiles", "policy", "exclude", "keep_for", "max_size"})
+CONDITIONS = ("cwd", "project", "title", "session", "entrypoint", "profile", "preset", "tag")
+"""What a rule may ask of a chat, each with a glob."""
+Conditions = tuple[tuple[str, str], ...]
+_TIMES = {"d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400, "y": 365 * 86_400}
+_SIZES = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,7 @@ class Settings:
 
     `default_profile` is the one that Claude uses when nothing is said (`~/.claude`); `named_profile` the one that
     the environment names (`CLAUDE_CONFIG_DIR`), if any. `policy` is that of all chats of which none was said.
+    `exclude` are the file's rules, conditions by name; `keep_for_s` and `max_size_bytes` bound the vault (0: nothing).
     """
 
     vault: Path
@@ -35,6 +41,9 @@ class Settings:
     lock_wait_s: float = 30.0
     claude_path: str = ""
     policy: str = "keep"
+    exclude: tuple[Conditions, ...] = ()
+    keep_for_s: int = 0
+    max_size_bytes: int = 0
 
 
 def load(environ: Mapping[str, str]) -> Settings:
@@ -59,6 +68,9 @@ def load(environ: Mapping[str, str]) -> Settings:
         named_profile=named,
         claude_path=environ.get("PATH", ""),
         policy=_policy(table, config),
+        exclude=_exclude(table, config, home),
+        keep_for_s=_amount(table, config, "keep_for", _TIMES, "90d, 12w, 6m or 2y"),
+        max_size_bytes=_amount(table, config, "max_size", _SIZES, "500MB or 20GB"),
     )
 
 
@@ -108,3 +120,48 @@ def _policy(table: dict[str, object], config: Path) -> str:
     if value not in ("keep", "resident"):
         raise Usage(f"{config}: `policy` is that of all chats", 'write policy = "keep", or "resident"')
     return str(value)
+
+
+def _exclude(table: dict[str, object], config: Path, home: str) -> tuple[Conditions, ...]:
+    value = table.get("exclude", [])
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise Usage(f"{config}: `exclude` must be tables of conditions", 'write [[exclude]], then cwd = "~/secret/**"')
+    return tuple(conditions(item, str(config), home) for item in value)
+
+
+def conditions(table: Mapping[str, object], where: str, home: str) -> Conditions:
+    """A rule's globs by the name of the condition; `~` is `home`. Raises Usage where that is no rule: one without a
+    condition would meet every chat."""
+    unknown = sorted(set(table) - set(CONDITIONS))
+    globs = [value for value in table.values() if isinstance(value, str) and value]
+    if unknown or not table or len(globs) != len(table):
+        what = f"of {', '.join(unknown)}" if unknown else "without a glob"
+        raise Usage(
+            f"{where}: a rule {what} cannot be", f"the conditions are: {', '.join(CONDITIONS)}; each has a glob"
+        )
+    return tuple((name, _glob(name, str(table[name]), home)) for name in CONDITIONS if name in table)
+
+
+def _glob(name: str, value: str, home: str) -> str:
+    if name not in ("cwd", "profile"):
+        return value
+    if value == "~" or value.startswith("~/"):
+        value = home + value[1:]
+    return value.rstrip("/") or "/"
+
+
+def _amount(table: dict[str, object], config: Path, key: str, units: Mapping[str, int], example: str) -> int:
+    """A number with its unit; 0 where none is said."""
+    value = table.get(key, "")
+    if value == "":
+        return 0
+    text = value.replace(" ", "").upper() if isinstance(value, str) else ""
+    number = text.rstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+    unit = units.get(text[len(number) :], units.get(text[len(number) :].lower()))
+    try:
+        amount = int(float(number) * unit) if unit else 0
+    except (ValueError, OverflowError):
+        amount = 0
+    if amount <= 0:
+        raise Usage(f"{config}: `{key}` is {value!r}, which is none", f"write it as {example}")
+    return amount

@@ -28,6 +28,7 @@ COMMANDS = {
     "status": "show",
     "doctor": "doctor",
     "merge": "merge",
+    "exclude": "exclude",
     "forget": "vault",
     "verify": "vault",
     "reindex": "vault",

@@ -10,10 +10,11 @@ import os
 from dataclasses import dataclass
 
 from keeper import claude, disk
-from keeper.errors import DiskError, KeeperError, Locked, NotKept, Refused
+from keeper.errors import KeeperError, NotKept, Refused
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.held import clear
-from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.index import Row
+from keeper.transcripts.removal import drop_rows, size_of
 from keeper.transcripts.vault import Vault
 
 FINISH_WAIT_S = 1.0
@@ -62,7 +63,7 @@ def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgot
                 sessions[session] = str(next((p for p in profiles if claude.places(p, session)), profiles[0]))
         for session, profile in sessions.items():
             vault.bury(name, session, profile, "forget", now)
-        size = _size(chat.path)
+        size = size_of(chat.path)
         _remove(vault, chat, list(sessions))
     profile = next(iter(sessions.values()), "")
     return Forgotten(name, profile, tuple(sessions), size)
@@ -95,25 +96,4 @@ def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:
     clear(chat.swap)
     disk.remove_tree(chat.path)
     disk.sync_dir(os.path.dirname(chat.path))
-    try:
-        vault.index.write(drop=[(chat.name, session) for session in sessions])
-    except IndexLost:
-        vault.reindex()
-    except (DiskError, Locked) as error:
-        vault.notes.append(f"the index could not be written: {error}")  # the next keep drops the rows
-
-
-def _size(folder: str) -> int:
-    total = 0
-    below = [folder]
-    for path in below:
-        try:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
-                        below.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
-        except FileNotFoundError:
-            continue
-    return total
+    drop_rows(vault, [(chat.name, session) for session in sessions])

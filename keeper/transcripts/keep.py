@@ -20,6 +20,7 @@ from keeper.errors import ChatGone, DiskError, KeeperError, Locked, NotKept
 from keeper.files import regular
 from keeper.transcripts.chat import Chat, Facts, SessionFacts, marked
 from keeper.transcripts.forget import finish_forgets
+from keeper.transcripts.gate import Gate
 from keeper.transcripts.head import Head, cwd_of, owned_agents, read_head
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.kept import Outcome
@@ -28,6 +29,7 @@ from keeper.transcripts.lineage import Family
 from keeper.transcripts.lives import keep_lives
 from keeper.transcripts.mirror import Mirror, parts
 from keeper.transcripts.places import adopt_orphans, is_foreign, profiles_of
+from keeper.transcripts.removal import finish_removals
 from keeper.transcripts.sealer import Behind, seal_behind
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
@@ -61,9 +63,13 @@ class Keeper:
         self.now = now
         self.options = options or Options()
         finish_forgets(vault)
+        finish_removals(vault)
+        self.gate = Gate(vault, now)
         self.settled, self.buried = False, set[str]()
         if not single or not all(os.path.isdir(f"{vault.root}/{name}") for name in ("chats", "locks")):
             self.settle()
+        if not single:
+            self.gate.exclusion.apply_where_new()
         self.rows: dict[tuple[str, str], Row] = {}
         self.known: dict[tuple[str, str], list[Row]] = {}
         self.all_known = False
@@ -163,19 +169,28 @@ class Keeper:
             if head is None or head.noise:
                 return None
         name = row.chat if row else self._chat_name(str(profile), footprint, head)
-        chat = self.vault.chat(name)
+        chat, tags = self.vault.chat(name), self.options.tags
+        answer = self.gate.closed(str(profile), footprint, head, chat, tags) if row is None else None
+        if answer is not None:
+            return answer
         with self.vault.lock(name):
-            stone = self.vault.forgotten(str(profile), session)
-            if stone is not None and not self.options.adopt:
-                return Kept(session, str(profile), stone.chat, verdict="forgotten")
-            if stone is not None:
-                self.vault.bury(stone.chat, session, str(profile), "adopt", self.now)
+            answer = self.gate.barred(str(profile), footprint, head, row, chat, tags, self.options.adopt)
+            if answer is not None:
+                self._let_go(answer, chat)
+                return answer
             try:
                 return self._locked(profile, footprint, chat, row, head)
             except FileNotFoundError as error:
                 if os.path.isdir(chat.path):
                     raise
                 raise ChatGone(f"the chat folder {chat.path} was removed while it was written") from error
+
+    def _let_go(self, answer: Kept, chat: Chat) -> None:
+        """Nothing is written any more of a chat that was removed."""
+        if answer.action == "removed":
+            self.rows = {key: row for key, row in self.rows.items() if key[0] != chat.name}
+            self.known = {key: [row for row in rows if row.chat != chat.name] for key, rows in self.known.items()}
+            self.behind.pop(chat.name, None)
 
     def _row(self, profile: str, session: str) -> Row | None:
         """The row of this session, as this run or the index has it; a host's own chat is asked for first."""
@@ -281,7 +296,8 @@ class Keeper:
         if live is not None and moved and told.project not in claude.folder_names(told.cwd):
             # A worktree took it along: the directory is the one that its records name for that folder.
             told = replace(told, cwd=cwd_of(chat.kept(session), told.project) or told.cwd)
-        tags = tuple(dict.fromkeys([*facts.tags, *self.options.tags]))
+        said = () if row else self.gate.exclusion.tags(str(profile), session)
+        tags = tuple(dict.fromkeys([*facts.tags, *said, *self.options.tags]))
         wanted = replace(facts, tags=tags, policy=self.options.policy or facts.policy).with_session(session, told)
         if wanted != facts or regular(chat.facts_file) is None:
             self.vault.write_facts(chat, wanted, sync=False)
@@ -325,7 +341,7 @@ class Keeper:
     def _write_rows(self) -> None:
         if not self.rows:
             return
-        rows, self.rows = list(self.rows.values()), {}
+        rows, self.rows = [row for row in self.rows.values() if not self._went(row)], {}
         try:
             try:
                 self.vault.index.write(put=rows)
@@ -335,6 +351,9 @@ class Keeper:
         except (DiskError, IndexLost, Locked) as error:
             # All is kept and durable; the rows can be told again from the folders.
             self.vault.notes.append(f"kept, but the index could not be written: {error}")
+
+    def _went(self, row: Row) -> bool:
+        return not os.path.isdir(self.vault.chat(row.chat).path) and self.vault.went(row)
 
     def _tell_families(self) -> None:
         """Lineage comes last, since it is no condition of being kept; what fails of it the next new relative tells."""

@@ -16,6 +16,7 @@ from keeper.claude import Footprint
 from keeper.errors import KeeperError, NoLinks, NotKept, Refused
 from keeper.files import regular
 from keeper.transcripts.chat import Facts, SessionFacts
+from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.index import Row
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
@@ -36,7 +37,8 @@ def restore_all(
     """
     answers: list[Restored] = []
     by_profile: dict[str, list[Row]] = {}
-    for row in rows:
+    exclusion = Exclusion(restorer.vault)
+    for row in rows if not exclusion.rules() else [row for row in rows if exclusion.of_row(row) is None]:
         by_profile.setdefault(row.profile, []).append(row)
     total = sum(map(len, by_profile.values()))
     for profile, own in by_profile.items():
@@ -108,7 +110,10 @@ class _Mass:
             seen = regular(live or self.vault.chat(row.chat).kept(session))
             project = os.path.basename(os.path.dirname(live)) if live else row.project
             projects.setdefault(project, {})[session] = seen.st_mtime_ns if seen else 0
+        exclusion = Exclusion(self.vault)
         for session, there in self.found.items():
+            if session not in rows and exclusion.of_live(str(self.profile), there, None, None) is not None:
+                continue  # no time of it is touched
             for path in there.transcripts[:1]:
                 times = projects.get(path.parent.name)
                 seen = regular(str(path)) if times is not None and session not in rows else None

@@ -55,6 +55,9 @@ def find(vault: Vault, session: str, profile: Path | None) -> list[Place]:
 def _nothing(vault: Vault, session: str) -> NotKept:
     if any(stone.session == session for stone in vault.tombstones()):
         return NotKept(f"session {session} was forgotten", f"`keeper keep --adopt {session}` keeps it again")
+    for entry in reversed(vault.removals.read()):
+        if session in entry.get("sessions", ()):
+            return NotKept(f"session {session} was removed from the vault, by the {entry.get('by')} {entry.get('why')}")
     return NotKept(
         f"nothing is kept of session {session}",
         "`keeper list` shows what is kept; what was never kept and is swept cannot be put back",

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import KeeperError, Partial, Refused
+from keeper.errors import KeeperError, NotKept, Partial, Refused
 from keeper.files import regular
 from keeper.settings import Settings
 from keeper.transcripts import pair, places, seal
 from keeper.transcripts.back import Back
-from keeper.transcripts.head import resumable
+from keeper.transcripts.exclude import Exclusion
+from keeper.transcripts.head import read_head, resumable
 from keeper.transcripts.keep import Keeper
 from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept
@@ -109,6 +110,9 @@ class Restorer:
     def one(self, session: str, now_ns: int) -> Restored:
         """Put back one session, with the other files of its conversation, and what further chats keep of it."""
         claude.check_session(session)
+        barred = self._barred(session)
+        if barred is not None:
+            return barred
         found = places.find(self.vault, session, self.want.profile)
         if len(found) > 1:
             if not self.want.dry_run:
@@ -131,6 +135,33 @@ class Restorer:
                 more = self._further(session, further, answer.live, now_ns)
                 answer = replace(answer, files=answer.files + more)
         return replace(answer, also=tuple(also))
+
+    def _barred(self, session: str) -> Restored | None:
+        """The answer for an excluded session: its live file, untouched. None where a profile has it that is not to be
+        excluded. Raises NotKept where Claude has no file of it either (BOTH-4)."""
+        exclusion, met = Exclusion(self.vault), dict[Path, str]()
+        lives: list[tuple[Path, Path]] = []
+        rows = {Path(row.profile): row for row in self.vault.rows(session)} if exclusion.rules() else {}
+        named = [self.want.profile] if self.want.profile else places.profiles_of(self.vault)
+        for profile in named if exclusion.rules() else ():
+            footprint = claude.survey(profile, only=session).footprints.get(session) or Footprint(session)
+            if profile in rows or footprint.transcripts:
+                rule = exclusion.of_live(str(profile), footprint, None, rows.get(profile))
+                if rule is None:
+                    return None
+                met[profile] = f"session {session} is excluded by the rule {rule}: nothing is kept of it"
+                lives += [(profile, path) for path in footprint.transcripts]
+        if lives:
+            profile, live = lives[0]
+            cwd = os.path.realpath(self.want.cwd) if self.want.cwd else read_head(str(live), session).cwd
+            return Restored(
+                session, "", str(profile), live.parent.name, cwd, str(live), "excluded", "none",
+                _read_through(str(live))[0], 0, resume_line(self.vault.settings, session, cwd, profile),
+                resumable(str(live)), warnings=(f"{met[profile]}, and its live file was left as it is",),
+            )  # fmt: skip
+        if met:
+            raise NotKept(next(iter(met.values())), "`keeper exclude list` shows the rules; Claude has no file of it")
+        return None
 
     def _absorb(self, place: Place, session: str) -> None:
         """What an earlier run still holds of the session in that chat goes into its kept transcript."""
@@ -158,6 +189,8 @@ class Restorer:
         if footprint.transcripts:
             self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
             first = self.keeper.footprint(profile, footprint, None)
+            if first is not None and first.verdict == "excluded" and (barred := self._barred(session)) is not None:
+                return barred
         with self.vault.lock(place.chat.name):
             mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
             outcome = self._transcript(mirror, session, footprint, live, now_ns)

@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
 from blake3 import blake3
 
 from keeper import disk, files
@@ -23,6 +22,7 @@ from keeper.settings import Settings
 from keeper.transcripts.chat import Chat, Facts, told, written
 from keeper.transcripts.held import label_name, make_folder
 from keeper.transcripts.index import Index, IndexLost, Row
+from keeper.transcripts.lines import Lines
 
 VERSION = "1\n"
 _CHAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
@@ -51,9 +51,12 @@ class Vault:
         self.index = Index(root / "state.db")
         self.notes: list[str] = []
         self._locks_seen = False
-        self._tombstones_file = f"{root}/tombstones.jsonl"
+        self._stones = Lines(f"{root}/tombstones.jsonl")
+        self._stones_read: object = None
         self._tombstones: dict[tuple[str, str], Tombstone] = {}
-        self._tombstones_seen: tuple[int, int, int] | None = None
+        self.removals = Lines(f"{root}/removals.jsonl")
+        self._removals_read: object = None
+        self._went: dict[str, float] = {}
 
     def __enter__(self) -> Vault:
         return self
@@ -197,37 +200,34 @@ class Vault:
         return list(self._tombstones.values())
 
     def _read_tombstones(self) -> None:
-        path = self._tombstones_file
-        try:
-            seen = os.stat(path)
-        except FileNotFoundError:
-            self._tombstones, self._tombstones_seen = {}, None
-            return
-        mark = (seen.st_ino, seen.st_size, seen.st_mtime_ns)
-        if mark == self._tombstones_seen:
+        entries = self._stones.read()
+        if entries is self._stones_read:
             return
         found: dict[tuple[str, str], Tombstone] = {}
-        for line in files.read(path).split(b"\n"):
+        for entry in entries:
             try:
-                entry = orjson.loads(line)
                 key = (entry["profile"], entry["session"])
                 if entry["by"] == "adopt":
                     found.pop(key, None)
                 else:
                     found[key] = Tombstone(entry["chat"], entry["session"], entry["profile"], entry["by"])
-            except (ValueError, TypeError, KeyError):
-                continue  # an empty or torn line tells nothing
-        self._tombstones, self._tombstones_seen = found, mark
+            except (TypeError, KeyError):
+                continue
+        self._tombstones, self._stones_read = found, entries
 
     def bury(self, chat: str, session: str, profile: str, by: str, now: float) -> None:
         """Append a tombstone (or, by `adopt`, its lifting), durable before anything is removed."""
-        entry = {"chat": chat, "session": session, "profile": profile, "by": by, "at": now}
-        path = self.root / "tombstones.jsonl"
-        data = orjson.dumps(entry) + b"\n"
-        if path.exists() and not files.read(path).endswith(b"\n") and path.stat().st_size:
-            data = b"\n" + data
-        disk.append(path, data, make=True)
-        disk.sync_dir(self.root)
+        self._stones.append({"chat": chat, "session": session, "profile": profile, "by": by, "at": now})
+
+    def went(self, row: Row) -> bool:
+        """Whether the chat of this row went by a rule or by a plan, since it was kept: no hand removed its folder."""
+        entries = self.removals.read()
+        if entries is not self._removals_read:
+            self._went = {}
+            for entry in entries:
+                self._went[str(entry.get("chat"))] = float(entry.get("at") or 0.0)
+            self._removals_read = entries
+        return self._went.get(row.chat, -1.0) >= row.since
 
     # ------------------------------------------------------------------ the index, mended where it is lost
 
@@ -294,13 +294,14 @@ class Vault:
         for name in ("chats", "locks"):
             if not (self.root / name).is_dir():
                 disk.ensure_dir(self.root / name)
-        gone = self.missing()
+        missing = self.missing()
+        gone = [row for row in missing if not self.went(row)]
         inode = self._chats_inode()
         try:
             moved = self.index.fact("chats") not in (None, inode)
         except IndexLost:
             return []  # noted where the rows were asked for; nothing is forgotten on an index that tells nothing
-        if not gone and not moved:
+        if not missing and not moved:
             return []
         moved = moved or emptied
         chats = {row.chat for row in gone}
@@ -318,9 +319,9 @@ class Vault:
                 if not rows or self._bury_by_hand(chat, rows, now):
                     buried.append(chat)
                 else:
-                    gone = [row for row in gone if row.chat != chat]
+                    missing = [row for row in missing if row.chat != chat]
         try:
-            self.index.write(drop=[(row.chat, row.session) for row in gone], facts=[("chats", inode)])
+            self.index.write(drop=[(row.chat, row.session) for row in missing], facts=[("chats", inode)])
         except (IndexLost, DiskError, Locked) as error:
             self.notes.append(f"the index could not be written: {error}")
         return buried

@@ -1,0 +1,277 @@
+"""Exclude: the rules at work: which chats keep nothing, and what was kept of them goes.
+
+Rules stand in the settings file and, given by the command, in the vault (`rules.jsonl`); a host's tags stand in
+`chat.json` and, of a session that nothing is kept of, in `tags.jsonl`. It promises that a rule is durable before the
+first byte goes, and that a keep which began before it leaves nothing behind (POLICY-2): every chat whose lock a keep
+may hold is looked at after that. It refuses to touch a live file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from blake3 import blake3
+
+from keeper import claude, files
+from keeper.claude import Footprint
+from keeper.errors import DiskError, KeeperError, Locked
+from keeper.files import regular
+from keeper.transcripts.chat import Chat, Facts, SessionFacts
+from keeper.transcripts.head import Head, read_head
+from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.lines import Lines
+from keeper.transcripts.removal import Removed, remove
+from keeper.transcripts.rules import Rule, Subject, first_met
+from keeper.transcripts.titles import Titles
+from keeper.transcripts.vault import Vault
+
+Count = Callable[[int, int], None]
+APPLIED = "rules"
+"""The index's fact: by which rules all chats were judged last."""
+_titles: WeakKeyDictionary[Vault, Titles] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A kept chat that a rule meets. `sole`: Claude has no live file of one of its sessions."""
+
+    chat: str
+    profile: str
+    sessions: tuple[str, ...]
+    rule: Rule
+    sole: bool
+
+
+class Exclusion:
+    """The rules of a vault, as they are at the moment of asking."""
+
+    def __init__(self, vault: Vault) -> None:
+        self.vault = vault
+        self.said = Lines(f"{vault.root}/rules.jsonl")
+        self.tagged = Lines(f"{vault.root}/tags.jsonl")
+        self._file = tuple(Rule(told, str(vault.settings.config)) for told in vault.settings.exclude)
+        self._read: object = None
+        self._rules: tuple[Rule, ...] = ()
+
+    # ------------------------------------------------------------------ the rules and the tags
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The settings file's, then the command's."""
+        entries = self.said.read()
+        if entries is not self._read:
+            found: dict[tuple[tuple[str, str], ...], Rule] = {}
+            for entry in entries:
+                table = entry.get("rule")
+                rule = Rule.of({str(k): str(v) for k, v in table.items()} if isinstance(table, dict) else {})
+                if entry.get("do") == "remove":
+                    found.pop(rule.conditions, None)
+                elif rule.conditions:
+                    found[rule.conditions] = rule
+            self._rules, self._read = (*self._file, *found.values()), entries
+        return self._rules
+
+    def say(self, do: str, rule: Rule, now: float) -> None:
+        """`add` or `remove` a rule, durable when this returns."""
+        self.said.append({"do": do, "rule": dict(rule.conditions), "at": now})
+
+    def tags(self, profile: str, session: str) -> tuple[str, ...]:
+        """What a host said of a session of which there is no chat."""
+        found: list[str] = []
+        for entry in self.tagged.read():
+            told = entry.get("tags")
+            if entry.get("session") == session and entry.get("profile") in ("", profile) and isinstance(told, list):
+                found += map(str, told)
+        return tuple(dict.fromkeys(found))
+
+    def tag(self, profile: str, session: str, tags: Iterable[str]) -> None:
+        """Remember these, durable when this returns; `profile` is "" where it is not known."""
+        new = [tag for tag in dict.fromkeys(tags) if tag not in self.tags(profile, session)]
+        if new:
+            self.tagged.append({"session": session, "profile": profile, "tags": new})
+
+    # ------------------------------------------------------------------ judged
+
+    def of_live(
+        self, profile: str, footprint: Footprint, head: Head | None, row: Row | None, tags: Iterable[str] = ()
+    ) -> Rule | None:
+        """The rule that a session meets as it lives now; None where it is to be kept."""
+        rules = self.rules()
+        if not rules:
+            return None
+        facts = self.vault.facts(self.vault.chat(row.chat)) if row else None
+        paths = [str(path) for path in footprint.transcripts] or ([self._kept(row)] if row else [])
+        if head is None and not (row and row.cwd and facts):
+            head = _head(paths, footprint.session)
+        told = facts.sessions.get(footprint.session) if facts else None
+        folders = [path.parent.name for path in footprint.transcripts] or [row.project if row else ""]
+        return self._met(rules, profile, footprint.session, folders, paths, told, row, facts, head, tags)
+
+    def of_row(self, row: Row) -> Rule | None:
+        """The same of what is kept, whether it lives or not."""
+        rules = self.rules()
+        if not rules:
+            return None
+        facts = self.vault.facts(self.vault.chat(row.chat))
+        return self._of_kept(rules, row, facts)
+
+    def _of_kept(self, rules: tuple[Rule, ...], row: Row, facts: Facts | None) -> Rule | None:
+        told = facts.sessions.get(row.session) if facts else None
+        paths = [self._kept(row)]
+        head = None if told and told.cwd else _head(paths, row.session)
+        return self._met(rules, row.profile, row.session, [row.project], paths, told, row, facts, head, ())
+
+    def _met(
+        self, rules: tuple[Rule, ...], profile: str, session: str, folders: list[str], paths: list[str],
+        told: SessionFacts | None, row: Row | None, facts: Facts | None, head: Head | None, tags: Iterable[str],
+    ) -> Rule | None:  # fmt: skip
+        asked = {name for rule in rules for name, _ in rule.conditions}
+        goes_on = [one for one in (head.named if head else None, told.continues if told else None) if one]
+        known = self.tags(profile, session) + tuple(tag for one in goes_on for tag in self.tags(profile, one))
+        titles = [title for path in paths for title in self._titles().of(path)] if "title" in asked else []
+        return first_met(
+            rules,
+            Subject.of(
+                [*known, *tags, *(facts.tags if facts else ())],
+                session=[session, *goes_on], profile=[profile], project=folders, title=titles,
+                cwd=[row.cwd if row else "", told.cwd if told else "", head.cwd if head else ""],
+                entrypoint=[told.entrypoint if told else "", head.entrypoint if head else ""],
+            ),
+        )  # fmt: skip
+
+    def _titles(self) -> Titles:
+        return _titles.setdefault(self.vault, Titles())
+
+    def _kept(self, row: Row) -> str:
+        return self.vault.chat(row.chat).kept(row.session)
+
+    # ------------------------------------------------------------------ applied
+
+    def met(self, also: Rule | None = None) -> list[Met]:
+        """Every kept chat that a rule meets, with this one too; nothing is changed."""
+        rules = (*self.rules(), also) if also else self.rules()
+        chats: dict[str, list[Row]] = {}
+        for row in self.vault.rows():
+            chats.setdefault(row.chat, []).append(row)
+        found = []
+        for name, rows in chats.items():
+            facts = self.vault.facts(self.vault.chat(name))
+            rule = next((rule for row in rows if (rule := self._of_kept(rules, row, facts))), None)
+            if rule is not None:
+                sole = any(is_sole(self.vault, row) for row in rows)
+                found.append(Met(name, rows[0].profile, tuple(row.session for row in rows), rule, sole))
+        return found
+
+    def expel(self, chat: Chat, rule: Rule, facts: Facts | None, sole: bool) -> Removed:
+        """What is kept of an excluded chat goes; its lock is held by the caller. Its tags are remembered."""
+        for session in facts.sessions if facts and facts.tags else ():
+            self.tag(facts.profile if facts else "", session, facts.tags if facts else ())
+        return remove(self.vault, chat, facts, "rule", str(rule), sole)
+
+    def apply(self, progress: Count | None = None) -> list[Removed]:
+        """Judge every chat by the rules of now, and remove what is excluded. One that cannot be removed is noted, and
+        stops no other."""
+        rules = self.rules()
+        if not rules:
+            self._applied(rules)
+            return []
+        removed, whole = [], True
+        names = list(self._names())
+        rows: dict[str, list[Row]] = {}
+        for row in self.vault.rows():
+            rows.setdefault(row.chat, []).append(row)
+        for count, name in enumerate(names):
+            try:
+                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []))
+            except (OSError, KeeperError) as error:
+                whole = False
+                why = files.told(error, self.vault.root)
+                self.vault.notes.append(f"chat {name} may be excluded, and could not be looked at or removed: {why}")
+                continue
+            if one is not None:
+                removed.append(one)
+            if progress is not None:
+                progress(count + 1, len(names))
+        if whole:
+            self._applied(rules)
+        return removed
+
+    def apply_where_new(self) -> list[Removed]:
+        """Apply where the rules are not those that all chats were judged by last."""
+        try:
+            known = self.vault.index.fact(APPLIED) or ""
+        except IndexLost:
+            known = ""
+        return self.apply() if known != _digest(self.rules()) else []
+
+    def _names(self) -> Iterator[str]:
+        """Every chat, and every one that a keep may be making just now: it holds the lock since before the rule."""
+        there = self.vault.chat_names()
+        yield from there
+        known = set(there)
+        try:
+            held = sorted(os.listdir(self.vault.root / "locks"))
+        except FileNotFoundError:
+            return
+        for name in held:
+            chat = name.removesuffix(".lock")
+            if name.endswith(".lock") and chat not in known:
+                yield chat
+
+    def _apply_to(self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row]) -> Removed | None:
+        if rows and not any(self.of_row(row) for row in rows):
+            return None
+        with self.vault.lock(chat.name):
+            if not os.path.isdir(chat.path) or os.path.islink(chat.path):
+                return None
+            facts = self.vault.facts(chat)
+            every = {session: _bare(chat.name, session) for session in chat.sessions()}
+            for session, told in facts.sessions.items() if facts else ():
+                every[session] = Row.of(chat.name, session, facts.profile if facts else "", told, told.born)
+            every |= {row.session: row for row in rows}
+            rule = next((rule for row in every.values() if (rule := self._of_kept(rules, row, facts))), None)
+            if rule is None:
+                return None
+            return self.expel(chat, rule, facts, any(is_sole(self.vault, row) for row in every.values()))
+
+    def _applied(self, rules: tuple[Rule, ...]) -> None:
+        digest = _digest(rules)
+        try:
+            if (self.vault.index.fact(APPLIED) or "") != digest:
+                self.vault.index.write(facts=[(APPLIED, digest)])
+        except (IndexLost, DiskError, Locked):
+            return  # judged once more by the next run, which finds nothing
+
+
+def _digest(rules: Iterable[Rule]) -> str:
+    words = "\n".join(sorted(map(str, rules)))
+    return blake3(words.encode()).hexdigest(16) if words else ""
+
+
+def _head(paths: Iterable[str], session: str) -> Head | None:
+    for path in paths:
+        try:
+            return read_head(path, session)
+        except (OSError, KeeperError):
+            continue
+    return None
+
+
+def _bare(chat: str, session: str) -> Row:
+    """A kept transcript that neither row nor `chat.json` tells of: a keep was killed, or is under way."""
+    return Row(chat, session, "", "", "", "", "", "", 0.0, 0.0)
+
+
+def is_sole(vault: Vault, row: Row) -> bool:
+    """Whether the vault alone holds it: Claude has no file of it, or one that has less."""
+    if regular(vault.chat(row.chat).kept(row.session)) is None:
+        return False
+    if row.mode == "split" or row.state:
+        return True
+    if row.project and regular(f"{row.profile}/projects/{row.project}/{row.session}.jsonl") is not None:
+        return False
+    profiles = [Path(row.profile)] if row.profile else vault.settings.profiles
+    return not any(claude.places(profile, row.session) for profile in profiles)

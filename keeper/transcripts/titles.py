@@ -1,0 +1,72 @@
+"""Titles: what transcripts are called, for whoever must know it at every keep.
+
+It promises to read a transcript through once, and then only what was added to it. It refuses to store a title anywhere
+but in this process's memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+from keeper import files
+from keeper.errors import KeeperError
+from keeper.transcripts.describe import text_of
+from keeper.transcripts.records import is_prompt, read
+
+KEYS = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
+_MARK = re.compile(rb'"type":"(?:custom-title|ai-title|summary)"')
+
+
+@dataclass(slots=True)
+class _Read:
+    """What of a file was read, and what it said: the newest title of each kind, the first prompt."""
+
+    inode: int
+    size: int = 0
+    titles: dict[str, str] = field(default_factory=dict)
+    prompt: str = ""
+
+
+class Titles:
+    """The titles of the files that were asked for."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, _Read] = {}
+
+    def of(self, path: str) -> frozenset[str]:
+        """The newest title that Claude gave, that a person or host gave, the newest summary; where there is none the
+        first prompt. Nothing where there is no regular file."""
+        try:
+            fd = files.open_read(path)
+        except (OSError, KeeperError):
+            return frozenset()  # the keep meets it too, and tells of it
+        try:
+            seen = os.fstat(fd)
+            known = self._read.get(path)
+            if known is None or known.inode != seen.st_ino or known.size > seen.st_size:
+                known = self._read[path] = _Read(seen.st_ino)
+            if known.size < seen.st_size:
+                _more(known, files.read_at(fd, known.size, path))
+        finally:
+            os.close(fd)
+        return frozenset(known.titles.values()) or frozenset(filter(None, [known.prompt]))
+
+
+def _more(known: _Read, data: bytes) -> None:
+    whole = data.rfind(b"\n") + 1
+    for mark in _MARK.finditer(data, 0, whole):
+        line = data[data.rfind(b"\n", 0, mark.start()) + 1 : data.find(b"\n", mark.end())]
+        record = read(line)
+        value = record.fields.get(KEYS.get(record.type or "", "")) if record else None
+        if record is not None and isinstance(value, str) and value.strip():
+            known.titles[record.type or ""] = " ".join(value.split())
+    at = 0
+    while not known.prompt and at < whole:
+        end = data.find(b"\n", at)
+        record = read(data[at:end]) if b'"user"' in data[at:end] else None
+        if record is not None and is_prompt(record):
+            known.prompt = " ".join(text_of(record).split())
+        at = end + 1
+    known.size += whole

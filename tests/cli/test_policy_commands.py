@@ -1,0 +1,115 @@
+"""`keeper exclude`, `prune`, `du`: what a person says of what is kept, and what it does at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.build import CWD, append, jsonl, prompt, session_id, talk, write_live
+from tests.chat import everything, put, sweep, write_whole
+from tests.conftest import Ran
+
+S, T = session_id(1), session_id(2)
+CANARY = b"the words of the person"
+Keeper = Callable[..., Ran]
+
+
+def canaries(vault: Path) -> list[Path]:
+    return [path for path in vault.rglob("*") if path.is_file() and CANARY in path.read_bytes()]
+
+
+@pytest.mark.accepts("POLICY-1", "POLICY-2")
+def test_a_chat_that_a_new_rule_meets_goes_at_once_and_is_kept_again_once_the_rule_is_gone(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    data = jsonl(prompt("a", None, CANARY.decode(), session=S), *talk("bc", S, parent="a"))
+    live = write_whole(profile, S, data)
+    put(live.with_suffix("") / "tool-results" / "canary.txt", CANARY)
+    put(profile / "tasks" / S / "2.json", CANARY)
+    other = write_whole(profile, T, cwd="/srv/open")
+    assert run_keeper("keep").code == 0
+    write_live(profile, CWD, S, jsonl(prompt("a", None, CANARY.decode(), session=S), *talk("xy", S, parent="a")))
+    assert run_keeper("keep").code == 0
+    assert canaries(vault_home)
+    was = everything(profile)
+
+    ran = run_keeper("exclude", "add", "--cwd", f"{CWD}/**", "--yes", "--json")
+    assert ran.code == 0, ran.err
+    assert [one["sessions"] for one in ran.json["removed"]] == [[S]]
+    assert not (vault_home / "chats" / S).exists()
+    assert not canaries(vault_home)
+    assert everything(profile) == was, "a live file was touched"
+    for words in (["keep"], ["keep", S], ["keep", str(live)]):
+        assert run_keeper(*words).code == 0
+        assert not (vault_home / "chats" / S).exists()
+    assert [one["session"] for one in run_keeper("list", "--json").json["chats"]] == [T]
+    assert (vault_home / "chats" / T / f"{T}.jsonl").samefile(other)
+    assert everything(profile) == was, "a live file was touched"
+
+    assert run_keeper("exclude", "remove", "--cwd", f"{CWD}/**").code == 0
+    assert run_keeper("keep", S, "--json").json["kept"][0]["action"] == "linked"
+    assert (vault_home / "chats" / S / f"{S}.jsonl").samefile(profile / "projects" / live.parent.name / live.name)
+
+
+@pytest.mark.accepts("POLICY-1")
+def test_of_a_chat_that_was_excluded_before_it_came_nothing_is_made(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    assert run_keeper("exclude", "add", "--project", "-srv-demo-*").code == 0
+    live = write_whole(profile, S)
+    was = everything(profile)
+    for words in (["keep"], ["keep", S]):
+        assert run_keeper(*words).code == 0
+    assert [path for path in vault_home.rglob("*") if S in path.name] == []
+    assert everything(profile) == was
+    append(live, jsonl(*talk("ef", S, parent="d")))
+    assert run_keeper("keep", S, "--json").json["kept"][0]["verdict"] == "excluded"
+    assert [path for path in vault_home.rglob("*") if S in path.name] == []
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_sole_copies_are_named_and_nothing_goes_without_a_yes(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    write_whole(profile, S)
+    write_whole(profile, T)
+    assert run_keeper("keep").code == 0
+    sweep(profile)
+    write_whole(profile, T)
+    was = everything(vault_home)
+    for more in ([], ["--json"]):
+        ran = run_keeper("exclude", "add", "--cwd", CWD, *more)
+        assert ran.code == 8
+        assert S in ran.err
+        assert T not in ran.err
+        assert everything(vault_home) == was
+    assert run_keeper("exclude", "list", "--json").json["rules"] == []
+    assert run_keeper("exclude", "add", "--cwd", CWD, "--yes").code == 0
+    assert list((vault_home / "chats").iterdir()) == []
+
+
+@pytest.mark.accepts("BOTH-4", "POLICY-1")
+def test_an_excluded_session_resumes_from_its_live_file_and_nothing_claims_a_kept_copy(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    live = write_whole(profile, S)
+    assert run_keeper("keep").code == 0
+    assert run_keeper("exclude", "add", "--session", S).code == 0
+    was = everything(profile)
+    ran = run_keeper("restore", S, "--json")
+    assert ran.code == 0, ran.err
+    assert (ran.json["verdict"], ran.json["action"], ran.json["live"]) == ("excluded", "none", str(live))
+    assert (ran.json["records"], ran.json["resumable"], ran.json["chat"]) == (4, True, "")
+    assert ran.json["resume"].endswith(f"claude --resume {S}")
+    assert "excluded by the rule session=" in run_keeper("restore", S).err
+    assert run_keeper("restore", "--all").code == 0
+    assert everything(profile) == was, "a restore touched an excluded chat"
+    assert run_keeper("list", "--json").json["chats"] == []
+    assert run_keeper("status", "--json").json["vault"]["chats"] == 0
+    assert run_keeper("show", S).code == 4
+    sweep(profile)
+    gone = run_keeper("restore", S)
+    assert gone.code == 4
+    assert "removed from the vault, by the rule session=" in gone.err
