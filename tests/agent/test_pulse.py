@@ -150,6 +150,7 @@ def agent(
     found.work.pulse = Pulse(clock)
     yield found
     found.ended = True
+    found.watch.stop()
     found.queue.close()
     found.resident.stop()
     until(lambda: not any(thread.is_alive() for thread in found.workers.threads), "the workers have ended")

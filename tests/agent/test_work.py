@@ -229,6 +229,7 @@ def agent(here: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
     found = Agent(lambda: here.settings, Notify(""))
     yield found
     found.ended = True
+    found.watch.stop()
     found.queue.close()
     found.asks.close()
 
