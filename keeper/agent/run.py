@@ -299,10 +299,11 @@ class Agent:
             self.jobs.soon("reconcile")
 
     def _reconcile(self) -> None:
-        done = self.work.reconcile(self._ready)
-        self._passed(done)
-        self._watch_all()
-        self.eyes.glance()
+        with self.work.vault().index.sharing():
+            done = self.work.reconcile(self._ready)
+            self._passed(done)
+            self._watch_all()
+            self.eyes.glance()
         self.jobs.every("reconcile", min(max(RECONCILE_S, done.cpu_s * SHARE), SELDOM_S))
 
     def _passed(self, done: Pass) -> None:

@@ -97,10 +97,10 @@ class _Run:
 
     def all(self, profiles: list[Path]) -> list[Kept]:
         """Every session of these profiles."""
-        keeper = Keeper(self.vault, out.now(), replace(self.options, chat=None))
-        self.passes.append(keeper)
         answers = []
-        with out.progress("keeping") as progress:
+        with self.vault.index.sharing(), out.progress("keeping") as progress:
+            keeper = Keeper(self.vault, out.now(), replace(self.options, chat=None))
+            self.passes.append(keeper)
             for profile in profiles:
                 answers += keeper.profile(profile, progress)
             keeper.finish()

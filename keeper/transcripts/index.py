@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from pathlib import Path
@@ -90,6 +91,19 @@ class Index:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._reader: sqlite3.Connection | None = None
+        self._sharing = 0
+        self._shared: tuple[object, list[Row]] | None = None
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Within this, whoever asks for every row gets those that the first one read, until somebody writes."""
+        self._sharing += 1
+        try:
+            yield
+        finally:
+            self._sharing -= 1
+            if not self._sharing:
+                self._shared = None
 
     def _read(self, query: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
         try:
@@ -103,6 +117,14 @@ class Index:
 
     def rows(self) -> list[Row]:
         """Every row. Raises IndexLost."""
+        if not self._sharing:
+            return self._rows()
+        (version,) = self._read("PRAGMA data_version")  # another one once somebody else has written
+        if self._shared is None or self._shared[0] != version:
+            self._shared = version, self._rows()
+        return list(self._shared[1])
+
+    def _rows(self) -> list[Row]:
         return [Row(*row) for row in self._read(f"SELECT {', '.join(_COLUMNS)} FROM session")]  # type: ignore[arg-type]
 
     def of_session(self, session: str) -> list[Row]:
@@ -170,6 +192,7 @@ class Index:
 
     def close(self) -> None:
         """Let go of the file."""
+        self._shared = None
         if self._reader is not None:
             self._reader.close()
             self._reader = None

@@ -24,6 +24,7 @@ from keeper.agent.service import Notify
 from keeper.agent.work import Pass, Stopped, Work
 from keeper.agent.workers import Workers
 from keeper.transcripts import glance as glancing
+from keeper.transcripts.index import Index
 from tests.agent.running import until
 from tests.build import CWD, append, jsonl, session_id, talk, write_live
 from tests.seam import World, lines_of, world
@@ -221,6 +222,33 @@ def test_a_keep_that_raises_what_nobody_expected_is_told_and_ends_no_worker(
     finally:
         ended.set()
         queue.close()
+
+
+@pytest.fixture
+def whole_reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each time that all of the index's rows are read."""
+    found: list[str] = []
+    read = Index._read
+
+    def counted(self: Index, query: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+        if query.endswith(" FROM session"):
+            found.append(query)
+        return read(self, query, values)
+
+    monkeypatch.setattr(Index, "_read", counted)
+    return found
+
+
+@pytest.mark.accepts("AGENT-1")
+def test_a_reconcile_reads_the_rows_of_the_index_once(agent: Agent, views: list[World], whole_reads: list[str]) -> None:
+    agent.reconcile()
+    assert all(sealed(view) for view in views)
+    whole_reads.clear()
+    agent.reconcile()
+    assert len(whole_reads) == 1
+    whole_reads.clear()
+    views[0].keep_all()
+    assert len(whole_reads) > 1, "nobody else takes rows for those of now"
 
 
 @pytest.fixture

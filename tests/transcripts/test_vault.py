@@ -19,6 +19,7 @@ import pytest
 
 from keeper.errors import ChatGone, KeeperError, NotKept, Refused, VaultUnavailable
 from keeper.transcripts.forget import forget
+from keeper.transcripts.index import Index, IndexLost, Row
 from keeper.transcripts.keep import Keeper, Options
 from keeper.transcripts.vault import Vault
 from tests import build
@@ -591,3 +592,24 @@ def test_a_name_that_could_leave_its_folder_is_no_chats_name(here: World, name: 
     with pytest.raises(Refused):
         here.keep(Options(chat=name))
     assert os.listdir(here.root / "chats") == []
+
+
+def test_rows_that_are_shared_are_read_anew_once_anybody_has_written(vault_home: Path) -> None:
+    vault_home.mkdir(parents=True, exist_ok=True)
+    index, other = Index(vault_home / "state.db"), Index(vault_home / "state.db")
+    one, two, three = (Row(f"c{n}", f"s{n}", "/p", "", "", "link", "", "", 0.0, 0.0) for n in range(3))
+    index.write(put=[one])
+    with index.sharing():
+        first = index.rows()
+        first.clear()
+        with index.sharing():
+            assert index.rows() == [one]
+        assert index._shared is not None, "the outer one goes on"
+        index.write(put=[two])
+        assert index.rows() == [one, two], "its own"
+        other.write(put=[three])
+        assert index.rows() == [one, two, three], "another's"
+        (vault_home / "state.db").unlink()
+        index.close()
+        with pytest.raises(IndexLost):
+            index.rows()
