@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from keeper.agent.journal import Journal
+from keeper.agent.past import Past
 from keeper.errors import KeeperError
 
 EVENTS = 50
@@ -22,11 +23,13 @@ SHOWN = 50
 
 
 class Condition:
-    """Troubles and events; any thread may tell. `let_go` is called after a failure that nobody expected."""
+    """Troubles and events; any thread may tell. `let_go` is called after a failure that nobody expected. `past` is what
+    of it is remembered."""
 
     def __init__(self, journal: Journal, let_go: Callable[[], None]) -> None:
         self.journal = journal
         self.let_go = let_go
+        self.past = Past()
         self.events: list[dict[str, Any]] = []
         self._troubles: dict[str, dict[str, Any]] = {}
         self._lock = threading.RLock()
@@ -36,10 +39,12 @@ class Condition:
         with self._lock:
             self.journal.tell(text)
 
-    def event(self, what: str, text: str) -> None:
-        """Something with a name: in the log, and for a while in the status."""
+    def event(self, what: str, text: str, chats: int = 1) -> None:
+        """Something with a name, that happened to so many chats: in the log, and for a while in the status."""
         with self._lock:
-            self.events = [*self.events[1 - EVENTS :], {"what": what, "when": time.time(), "text": text}]
+            now = time.time()
+            self.events = [*self.events[1 - EVENTS :], {"what": what, "when": now, "text": text}]
+            self.past.event(what, text, now, chats)
             self.tell(f"{what}: {text}")
 
     def trouble(self, what: str, why: str) -> None:
@@ -47,7 +52,10 @@ class Condition:
         with self._lock:
             known = self._troubles.get(what)
             if known is None or known["why"] != why:
-                self._troubles[what] = {"what": what, "why": why, "since": known["since"] if known else time.time()}
+                now = time.time()
+                if not self.lasts(kind := what.partition(":")[0]):
+                    self.past.begun(kind, why, now)
+                self._troubles[what] = {"what": what, "why": why, "since": known["since"] if known else now}
                 self.tell(f"{what}: {why}")
 
     def cured(self, what: str) -> None:
@@ -55,6 +63,8 @@ class Condition:
         with self._lock:
             if self._troubles.pop(what, None) is not None:
                 self.tell(f"{what}: well again")
+                if not self.lasts(kind := what.partition(":")[0]):
+                    self.past.ended(kind, time.time())
 
     def only(self, kind: str, lasting: dict[str, str]) -> None:
         """All troubles of a kind (`kind: …`) are these, what → why; the others of it are cured."""

@@ -275,6 +275,7 @@ class Rescue:
             "deleted",
             f"{len(rows)} chats of {named} were deleted, and not put back ({no_sweep}): `keeper list` names them, "
             "`keeper restore SESSION` puts one back, `keeper restore --all --cwd DIR` those of a directory",
+            len(rows),
         )
 
 

@@ -135,7 +135,7 @@ class Resident:
         """What came back, in one event."""
         back, self.memory.back = self.memory.back, 0
         if back:
-            self.condition.event("sweep", f"{back} chats that a sweep took were put back")
+            self.condition.event("sweep", f"{back} chats that a sweep took were put back", back)
 
     def _look(self, profile: str, sessions: list[str], done: set[Key]) -> None:
         vault = self.work.vault()

@@ -134,6 +134,7 @@ class Agent:
     def _start(self) -> None:
         """Watch first, then look: what comes in between is seen twice and lost never."""
         disk.ensure_dir(self.settings.state_home)
+        self.condition.past.begin(self.settings.vault, self.who.since)
         self._watch_all()
         self.watch.start()
         self.server.start()
@@ -222,6 +223,8 @@ class Agent:
             self.server.stop()
             if self.ready:
                 self.condition.tell("ended")
+                self.condition.past.end(time.time())
+                self.condition.past.write()
                 state.write(self.settings.vault, {**self.status(), "running": False})
         self.asks.close()
 
@@ -328,6 +331,7 @@ class Agent:
         found = self.condition.troubles()
         if str(found) != self.told or any(one["what"] == "state" for one in found):
             self._put_down()
+        self.condition.safely("past", self.condition.past.write)
 
     def _put_down(self) -> None:
         self.told = str(self.condition.troubles())
