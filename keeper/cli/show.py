@@ -14,7 +14,7 @@ import click
 from keeper import claude, files, wire
 from keeper.agent import state as agent_state
 from keeper.cli import out
-from keeper.errors import AgentDown, NotKept, Refused
+from keeper.errors import AgentDown, NotKept, Refused, Usage
 from keeper.transcripts.describe import (
     Described,
     Shown,
@@ -165,13 +165,21 @@ def export(session: str, profile: Path | None, chat: str | None, as_json: bool) 
 
 
 @click.command()
+@click.option("--openmetrics", "metrics", is_flag=True, help="As metrics instead, in the OpenMetrics text format.")
+@click.option("--output", type=click.Path(path_type=Path), help="With --openmetrics: the file to write them to.")
 @out.json_option
-def status(as_json: bool) -> int:
-    """Say what runs and what the vault holds. Exits 5 where no agent runs.
+def status(metrics: bool, output: Path | None, as_json: bool) -> int:
+    """Say what runs and what the vault holds. Exits 5 where no agent runs (with --openmetrics: 0, and it is a metric).
 
     Example: keeper status --json
     """
+    if output is not None and not metrics:
+        raise Usage("--output goes with --openmetrics", "say both, or none")
     vault = out.open_vault()
+    if metrics:
+        from keeper.cli.report import openmetrics
+
+        return openmetrics(vault, output, as_json)
     agent = wire.ask(str(vault.root), {"do": "status"}, 5.0) or agent_state.stopped(vault.root)
     names = vault.chat_names()
     missing = sorted({row.chat for row in vault.missing()})
