@@ -27,6 +27,7 @@ COMMANDS = {
     "export": "show",
     "status": "show",
     "doctor": "doctor",
+    "report": "report",
     "merge": "merge",
     "exclude": "exclude",
     "forget": "vault",
