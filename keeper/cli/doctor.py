@@ -77,6 +77,13 @@ def _settings() -> tuple[Settings, Usage | None]:
         return settings.load({**os.environ, "KEEPER_CONFIG": os.devnull}), error
 
 
+def seen(vault: Vault, now: float) -> told.Seen:
+    """What the next sweeps depend on."""
+    rows, _ = gather.rows_of(vault)
+    profiles = gather.profiles(vault, rows, claude.running(), _kind, now)
+    return told.Seen(profiles, tuple(_installed(os.environ.get("PATH", ""))))
+
+
 def _facts(values: Settings, error: Usage | None, tries: bool) -> told.Facts:
     now = out.now()
     running = claude.running()

@@ -6,21 +6,21 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 from rich.cells import cell_len, set_cell_size
 
 from keeper import claude
-from keeper.cli import out
+from keeper.cli import doctor, out
+from keeper.doctor import sweeps
 from keeper.transcripts.choose import ORDERS, Asked, by_directory, chosen
-from keeper.transcripts.describe import Described, age, describe
+from keeper.transcripts.describe import UNKEPT, Described, age, describe, describe_live
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
-STATES = ("live", "swept", *(verdict.value for verdict in Verdict))
+STATES = ("live", "swept", UNKEPT, *(verdict.value for verdict in Verdict))
 SESSION = 36
 
 
@@ -29,6 +29,7 @@ SESSION = 36
 @click.option("--below", type=click.Path(path_type=Path), help="Only chats of this directory and those in it.")
 @click.option("--profile", type=click.Path(path_type=Path), help="Only chats of this profile.")
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Only chats that stand so.")
+@click.option("--at-risk", is_flag=True, help="Only live chats that the next sweep takes, kept or not; and when.")
 @click.option("--since", metavar="TIME", help="Only chats used after this: 3d (ago), 2026-11-30, 2026-11-30T14:00.")
 @click.option("--until", metavar="TIME", help="Only chats last used before this.")
 @click.option("--text", "words", multiple=True, help="Only chats with this in their title or first prompt.")
@@ -36,29 +37,92 @@ SESSION = 36
 @click.option("--reverse", is_flag=True, help="The greatest first.")
 @out.json_option
 def list_(
-    cwd: Path | None, below: Path | None, profile: Path | None, states: tuple[str, ...], since: str | None,
-    until: str | None, words: tuple[str, ...], sort: str, reverse: bool, as_json: bool,
+    cwd: Path | None, below: Path | None, profile: Path | None, states: tuple[str, ...], at_risk: bool,
+    since: str | None, until: str | None, words: tuple[str, ...], sort: str, reverse: bool, as_json: bool,
 ) -> int:  # fmt: skip
-    """List the kept sessions, those of a directory together, the newest last.
+    """List the kept sessions, those of a directory together, the newest last; with --at-risk what the next sweep takes.
 
     Example: keeper list --below ~/work --text refactor --since 14d
     """
-    asked = Asked(
-        _names(cwd), _names(below), frozenset(states), None, _time(since), _time(until), words,
-    )  # fmt: skip
-    vault = out.open_vault()
-    rows = [row for row in vault.rows() if profile is None or row.profile == str(claude.effective(profile))]
-    if asked.cwds:
-        rows = [row for row in rows if row.cwd in asked.cwds]  # before any file is read
-    chats = chosen(describe(vault, rows), asked, sort, reverse)
+    asked = Asked(_names(cwd), _names(below), frozenset(states), _time(since), _time(until), words)
+    vault, now = out.open_vault(), out.now()
+    own = str(claude.effective(profile)) if profile else ""
+    risks = _risks(vault, now, own) if at_risk else []
+    chats = chosen(_at_risk(vault, risks) if at_risk else _kept(vault, own, asked), asked, sort, reverse)
     out.notes(vault)
     if as_json:
-        out.say_json({"chats": [asdict(one) for one in chats]})
+        due = {(risk.profile, session): out.iso(when) for risk in risks for session, when in risk.due.items()}
+        told = [{**asdict(one), **({"due": due[one.profile, one.session]} if at_risk else {})} for one in chats]
+        sweep = [{**asdict(risk), "due": len(risk.due), "earliest": out.iso(risk.earliest)} for risk in risks]
+        out.say_json({"chats": told, **({"sweeps": sweep} if at_risk else {})})
         return 0
-    for line in _lines(chats, sort == "last" and not reverse, out.now(), _width()):
+    width = _width()
+    for line in _lines(chats, sort == "last" and not reverse, now, width):
         out.say(line)
-    out.say(_closing(chats, vault))
+    for risk in risks:
+        out.say(_told(risk, now))
+    if not at_risk:
+        out.say(_closing(chats, vault))
     return 0
+
+
+def _kept(vault: Vault, profile: str, asked: Asked) -> list[Described]:
+    rows = [row for row in vault.rows() if profile in ("", row.profile)]
+    if asked.cwds:
+        rows = [row for row in rows if row.cwd in asked.cwds]  # before any file is read
+    return describe(vault, rows)
+
+
+# ------------------------------------------------------------------ what the next sweep takes
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """The next sweep of a profile: after how many days it takes a chat, by which file's word ("": Claude's default),
+    when it can begin at the earliest, and which sessions are due when (unix seconds); `paths` are their files."""
+
+    profile: str
+    days: float
+    file: str
+    earliest: float
+    due: dict[str, float]
+    paths: dict[str, str]
+
+
+def _risks(vault: Vault, now: float, own: str) -> list[Risk]:
+    found = doctor.seen(vault, now)
+    risks = []
+    for profile in found.profiles:
+        if own in ("", profile.path):
+            taken = sweeps.taken(profile, found)
+            days, file = sweeps.days_of(profile, found)
+            due = {one.session: profile.forecast.due[one.session] for one in taken}
+            paths = {one.session: one.path for one in taken}
+            risks.append(Risk(profile.path, days, file, profile.forecast.earliest, due, paths))
+    return risks
+
+
+def _at_risk(vault: Vault, risks: list[Risk]) -> list[Described]:
+    """The chats that are due, kept or not."""
+    due = {(risk.profile, session): path for risk in risks for session, path in risk.paths.items()}
+    rows = [row for row in vault.rows() if (row.profile, row.session) in due]
+    kept = {(row.profile, row.session) for row in rows}
+    policy = vault.settings.policy
+    alone = [describe_live(path, session, profile, policy) for (profile, session), path in due.items()
+             if (profile, session) not in kept]  # fmt: skip
+    return [*describe(vault, rows), *(one for one in alone if one is not None)]
+
+
+def _told(risk: Risk, now: float) -> str:
+    when = f"from {out.when(risk.earliest)} on" if risk.earliest > now else "at any moment"
+    whose = risk.file or "Claude's default"
+    return (
+        f"the next sweep of {_home(risk.profile)}, {when}, takes what nobody changed for {risk.days:g} days "
+        f"({_home(whose)}): {len(risk.due)} chats"
+    )
+
+
+# ------------------------------------------------------------------ how a person reads it
 
 
 def _names(folder: Path | None) -> frozenset[str]:
@@ -70,7 +134,7 @@ def _names(folder: Path | None) -> frozenset[str]:
 
 def _time(text: str | None) -> str:
     """A time as `describe` tells it."""
-    return datetime.fromtimestamp(out.time_ns(text) // 10**9, UTC).isoformat(timespec="seconds") if text else ""
+    return out.iso(out.time_ns(text) // 10**9) if text else ""
 
 
 def _width() -> int | None:

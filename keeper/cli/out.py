@@ -41,6 +41,11 @@ def when(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
+def iso(unix_s: float) -> str:
+    """A time for a program: ISO, UTC, to the second."""
+    return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds")
+
+
 def time_ns(text: str) -> int:
     """A time that a person gives: ISO (local where no zone is said), or how long ago: 90m, 2h, 3d. In ns."""
     unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])

@@ -186,6 +186,14 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """What a sweep depends on: the profiles, and the CLIs on PATH, path and version."""
+
+    profiles: tuple[Profile, ...]
+    installed: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """All of it, at one time. `installed` are the CLIs on PATH: path and version. `trials` is None where none was
     asked for. `settings_error` is why keeper's own settings do not read."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from keeper.claude import version_of
 from keeper.doctor.check import Check, at, fail, many, ok, some, span, warn
-from keeper.doctor.facts import Facts, Live, Profile
+from keeper.doctor.facts import Facts, Live, Profile, Seen
 from keeper.retention import DEFAULT_DAYS, KEY, LARGE_DAYS, SWEEPS_AT_ONCE, WIPES_AT_ZERO, Source
 
 BY = {"managed": "an administrator's", "user": "your own", "project": "a project's", "local": "a project's local"}
@@ -29,7 +29,7 @@ def checks(facts: Facts) -> Iterator[Check]:
     yield from _versions(facts)
 
 
-def days_of(profile: Profile, facts: Facts) -> tuple[float, str]:
+def days_of(profile: Profile, facts: Facts | Seen) -> tuple[float, str]:
     """The period that a sweep of this profile may go by at the worst, and the file that says so: 0 counts where a
     version that takes it at its word is in use."""
     if wiping(facts):
@@ -39,19 +39,19 @@ def days_of(profile: Profile, facts: Facts) -> tuple[float, str]:
     return profile.retention.days, profile.retention.file
 
 
-def wiping(facts: Facts) -> list[str]:
+def wiping(facts: Facts | Seen) -> list[str]:
     """The versions in use that take 0 days at its word."""
     return [one for one in in_use(facts) if version_of(one) <= WIPES_AT_ZERO]
 
 
-def in_use(facts: Facts) -> list[str]:
+def in_use(facts: Facts | Seen) -> list[str]:
     """The versions that are installed, or wrote of late, the oldest first."""
     told = {version for _, version in facts.installed if version}
     told |= {version for profile in facts.profiles for version in profile.versions}
     return sorted(told, key=version_of)
 
 
-def taken(profile: Profile, facts: Facts) -> list[Live]:
+def taken(profile: Profile, facts: Facts | Seen) -> list[Live]:
     """The chats that the next sweep takes, the oldest first."""
     if days_of(profile, facts)[0] == 0:
         return sorted(profile.live, key=lambda one: one.changed)

@@ -31,7 +31,6 @@ class Asked:
     cwds: frozenset[str] = frozenset()
     below: frozenset[str] = frozenset()
     states: frozenset[str] = frozenset()
-    sessions: frozenset[str] | None = None
     since: str = ""
     until: str = ""
     words: tuple[str, ...] = ()
@@ -43,8 +42,6 @@ class Asked:
         if self.below and not any(_lies_below(one.cwd, folder) for folder in self.below):
             return False
         if self.states and one.state not in self.states:
-            return False
-        if self.sessions is not None and one.session not in self.sessions:
             return False
         if (self.since and one.last < self.since) or (self.until and one.last > self.until):
             return False

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from keeper import claude, files
 from keeper.files import regular
+from keeper.transcripts.head import read_head
 from keeper.transcripts.index import Row
 from keeper.transcripts.policy import policy_of
 from keeper.transcripts.records import Record, is_prompt, read, split, uuid_of
@@ -23,6 +24,8 @@ from keeper.transcripts.verdict import FOLDED_BY_RESTORE, Verdict
 TITLE_CHARS = 80
 LAST_TIME = 253402300799
 """The end of the year 9999, past which no date is written; some volumes hold later times."""
+UNKEPT = "unkept"
+"""The state of a live chat of which nothing is kept."""
 _MENDED = FOLDED_BY_RESTORE | {Verdict.DAMAGED}
 """What a restore puts right."""
 _TITLES = ((b'"custom-title"', "customTitle"), (b'"ai-title"', "aiTitle"), (b'"summary"', "summary"))
@@ -131,6 +134,24 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
         session.continues if session else None,
         _iso(session.damaged) if session and session.damaged else "", session.lost if session else 0,
         prompt,
+    )  # fmt: skip
+
+
+def describe_live(path: str, session: str, profile: str, policy: str) -> Described | None:
+    """What there is to say of a live chat of which nothing is kept; None where it is gone, or no chat."""
+    seen = regular(path)
+    if seen is None:
+        return None
+    try:
+        head, data = read_head(path, session), files.read(path)
+    except FileNotFoundError:
+        return None
+    if head.noise:
+        return None
+    prompt = first_prompt(data)
+    return Described(
+        "", session, profile, os.path.basename(os.path.dirname(path)), head.cwd, title_of(data) or prompt, UNKEPT,
+        policy, data.count(b"\n"), len(data), _iso(seen.st_mtime), path, "", "", prompt=prompt,
     )  # fmt: skip
 
 

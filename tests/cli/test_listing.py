@@ -140,3 +140,27 @@ def test_show_on_a_terminal_goes_through_the_pager(
     with Terminal([sys.executable, "-m", "keeper", "show", A], {**cli_env, "PAGER": str(pager)}, home) as terminal:
         terminal.wait("answer d")
         assert "paged: " in terminal.seen
+
+
+@pytest.mark.accepts("POLICY-6")
+def test_list_at_risk_names_what_the_next_sweep_takes_kept_or_not(
+    chats: Path, tmp_path: Path, run_keeper: Command
+) -> None:
+    project = tmp_path / "project"
+    (project / ".claude").mkdir(parents=True)
+    new = session_id(9)
+    path = write_live(chats, str(project), new, jsonl(prompt("n", None, "never kept", new, cwd=str(project))))
+    os.utime(path, (time.time() - 3 * 86_400,) * 2)
+    assert run_keeper("list", "--at-risk", "--json").json["chats"] == []
+
+    (project / ".claude" / "settings.json").write_text('{"cleanupPeriodDays": 2}')
+    told = run_keeper("list", "--at-risk", "--json").json
+    assert {one["session"]: one["state"] for one in told["chats"]} == {B: "live", D: "live", new: "unkept"}
+    (sweep,) = told["sweeps"]
+    assert (sweep["days"], sweep["file"], sweep["due"]) == (2, str(project / ".claude" / "settings.json"), 3)
+    due = {one["session"]: one["due"] for one in told["chats"]}
+    assert due[D] < due[B] < due[new] < sweep["earliest"]
+    (unkept,) = (one for one in told["chats"] if one["session"] == new)
+    assert (unkept["title"], unkept["live"], unkept["kept"], unkept["chat"]) == ("never kept", str(path), "", "")
+    text = run_keeper("list", "--at-risk", "--state", "unkept").text
+    assert (new in text, B in text, "2 days" in text) == (True, False, True)
