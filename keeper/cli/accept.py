@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 
 from keeper import claude
-from keeper.cli import out
+from keeper.cli import completion, out
 from keeper.transcripts.accept import Accepted
 from keeper.transcripts.accept import accept as make_truth
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=completion.sessions)
 @click.option("--profile", type=click.Path(file_okay=False, path_type=Path), help="Only this profile's chat.")
 @out.json_option
 def accept(session: str, profile: Path | None, as_json: bool) -> int:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import click
 
 from keeper import __version__
 from keeper.errors import KeeperError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 COMMANDS = {
     "run": "run",
@@ -37,6 +41,7 @@ COMMANDS = {
     "hook": "hook",
     "setup": "setup",
     "hooks": "hooks",
+    "completion": "completion",
 }
 """Command → the module of `keeper.cli` that holds it; loaded when it is asked for, since a person waits."""
 
@@ -54,6 +59,13 @@ class Lazy(click.Group):
         name = "list_" if cmd_name == "list" else cmd_name
         command: click.Command = getattr(import_module(f"keeper.cli.{module}"), name)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands by their names alone: their words would load all of them at each press of the key."""
+        from click.shell_completion import CompletionItem
+
+        found = [CompletionItem(name) for name in COMMANDS if name.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

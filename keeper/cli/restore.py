@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from keeper import claude
-from keeper.cli import out
+from keeper.cli import completion, out
 from keeper.doors.cli_version import installed_version
 from keeper.errors import KeeperError, Usage
 from keeper.transcripts.restore import Restored, Restorer, Want, failed
@@ -23,7 +23,7 @@ SLOW = 1000
 
 
 @click.command()
-@click.argument("sessions", nargs=-1, metavar="SESSION")
+@click.argument("sessions", nargs=-1, metavar="SESSION", shell_complete=completion.sessions)
 @click.option("--all", "everything", is_flag=True, help="Every kept session that is swept.")
 @click.option("--cwd", type=click.Path(path_type=Path), help="Resume from there (with --all: only chats of it).")
 @click.option("--profile", type=click.Path(file_okay=False, path_type=Path), help="Only this profile's chat.")

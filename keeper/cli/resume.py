@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from keeper import claude, settings
-from keeper.cli import out
+from keeper.cli import completion, out
 from keeper.doors import resume as door
 from keeper.doors.before import agent_keeps
 from keeper.doors.shim import real_claude
@@ -35,7 +35,7 @@ class _WithArgs(click.Command):
 
 
 @click.command(cls=_WithArgs)
-@click.argument("session", required=False, metavar="[SESSION|NAME]")
+@click.argument("session", required=False, metavar="[SESSION|NAME]", shell_complete=completion.sessions)
 @click.option("--previous", is_flag=True, help="The conversation that was cleared for this one.")
 @click.option("--prompts", is_flag=True, help="Print the prompts that history.jsonl still holds of it, and no more.")
 @click.option("--profile", type=click.Path(file_okay=False, path_type=Path), help="Of this profile.")

@@ -13,7 +13,7 @@ import click
 
 from keeper import claude, files, wire
 from keeper.agent import state as agent_state
-from keeper.cli import out
+from keeper.cli import completion, out
 from keeper.errors import AgentDown, NotKept, Refused, Usage
 from keeper.transcripts.describe import (
     Described,
@@ -42,7 +42,7 @@ def _rows(vault: Vault, name: str, profile: Path | None) -> list[Row]:
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=completion.sessions)
 @click.option("--profile", type=click.Path(path_type=Path), help="Only this profile's chat.")
 @click.option("--last", type=click.IntRange(0), metavar="N", help="Only the last N records of the conversation.")
 @out.json_option
@@ -136,7 +136,7 @@ def _relation(relative: Relative) -> str:
 
 
 @click.command()
-@click.argument("session")
+@click.argument("session", shell_complete=completion.sessions)
 @click.option("--profile", type=click.Path(path_type=Path), help="Only this profile's chat.")
 @click.option("--chat", help="Only this chat's copy.")
 @out.json_option

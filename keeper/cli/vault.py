@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from keeper import claude
-from keeper.cli import out
+from keeper.cli import completion, out
 from keeper.errors import KeeperError, NotKept, Partial, Usage
 from keeper.transcripts.forget import forget as forget_chat
 from keeper.transcripts.keep import Options
@@ -20,7 +20,7 @@ from keeper.transcripts.verify import verify as look_through
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="SESSION|CHAT...")
+@click.argument("names", nargs=-1, metavar="SESSION|CHAT...", shell_complete=completion.sessions)
 @click.option("--profile", type=click.Path(path_type=Path), help="Only this profile's chat.")
 @out.json_option
 def forget(names: tuple[str, ...], profile: Path | None, as_json: bool) -> int:
@@ -52,7 +52,7 @@ def forget(names: tuple[str, ...], profile: Path | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("chats", nargs=-1, metavar="[SESSION|CHAT]...")
+@click.argument("chats", nargs=-1, metavar="[SESSION|CHAT]...", shell_complete=completion.sessions)
 @click.option("--slice", "days", type=click.IntRange(1), help="Only today's part, where all come round in DAYS days.")
 @click.option("--repair", is_flag=True, help="Build again what is damaged, from seal or kept file; seal the rest.")
 @out.json_option
