@@ -129,12 +129,13 @@ class Restorer:
                 self.restore(other, seen_from(place, other), now_ns - STEP_NS)
             except (KeeperError, OSError) as error:
                 failures.append(files.told(error, place.chat.path))
-        answer = with_errors(self.restore(session, place, now_ns), failures)
+        answer = self.restore(session, place, now_ns)
         if not self.want.dry_run:
             for further in found[1:]:
-                more = self._further(session, further, answer.live, now_ns)
-                answer = replace(answer, files=answer.files + more)
-        return replace(answer, also=tuple(also))
+                mirror = self._further(session, further, answer.live, now_ns)
+                answer = replace(answer, files=answer.files + mirror.changed)
+                failures += mirror.errors
+        return replace(with_errors(answer, failures), also=tuple(also))
 
     def _barred(self, session: str) -> Restored | None:
         """The answer for an excluded session: its live file, untouched. None where a profile has it that is not to be
@@ -166,22 +167,23 @@ class Restorer:
     def _absorb(self, place: Place, session: str) -> None:
         """What an earlier run still holds of the session in that chat goes into its kept transcript."""
         with self.vault.lock(place.chat.name):
-            mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
+            mirror = self._mirror(place)
             one = mirror.pair("", f"{session}.jsonl", main=True)
             pair.keep(one, pair.Known(), mirror.left_of(one.label))
 
-    def _further(self, session: str, place: Place, live: str, now_ns: int) -> int:
-        """The other files that a further chat keeps of the session; how many came back."""
-        profile = Path(place.facts.profile)
-        footprint = claude.survey(profile, only=session).footprints.get(session) or Footprint(session)
+    def _further(self, session: str, place: Place, live: str, now_ns: int) -> Mirror:
+        """The other files that a further chat keeps of the session: what came back, and what did not."""
         with self.vault.lock(place.chat.name):
-            mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
-            self.others(mirror, profile, session, footprint, live, now_ns)
-        return mirror.changed
+            mirror = self._mirror(place)
+            self.others(mirror, Path(place.facts.profile), session, Footprint(session), live, now_ns)
+        return mirror
+
+    def _mirror(self, place: Place) -> Mirror:
+        return Mirror(self.vault, place.chat, self.now_ns / 1e9)
 
     def restore(self, session: str, place: Place, now_ns: int) -> Restored:
         profile = Path(place.facts.profile)
-        footprint = claude.survey(profile, only=session).footprints.get(session) or Footprint(session)
+        footprint = _footprint(profile, session)
         live = self._live(profile, footprint, place)
         if self.want.dry_run:
             return self._plan(session, place, footprint, live)
@@ -192,8 +194,8 @@ class Restorer:
             if first is not None and first.verdict == "excluded" and (barred := self._barred(session)) is not None:
                 return barred
         with self.vault.lock(place.chat.name):
-            mirror = Mirror(self.vault, place.chat, self.now_ns / 1e9)
-            outcome = self._transcript(mirror, session, footprint, live, now_ns)
+            mirror = self._mirror(place)
+            outcome = self._transcript(mirror, session, footprint.transcripts, live, now_ns)
             # Looked at once more at the end, since a sweep that had judged them by their old times may be running.
             for turn in range(LAST_LOOKS):
                 self.others(mirror, profile, session, footprint, live, now_ns)
@@ -203,14 +205,14 @@ class Restorer:
                     break
                 if not self._stands(mirror, session, live, outcome):
                     mirror.refresh()  # what the first look made or let go of
-                    outcome = self._transcript(mirror, session, Footprint(session), live, now_ns)
+                    outcome = self._transcript(mirror, session, [], live, now_ns)
         if first is not None and outcome.verdict is Verdict.SAME and outcome.action == "none":
             # What was found is what the keep before found, and where it folded that is the deed.
             outcome = replace(
                 outcome, verdict=Verdict(first.verdict), gaps=first.gaps, lacks=first.lacks,
                 action=first.action if first.action == "folded" else "none",
             )  # fmt: skip
-        if outcome.mode != "link" or outcome.action in ("folded", "copied"):
+        if outcome.mode != "link" or outcome.action == "folded":
             try:
                 self._tell(profile, session, place)
             except (KeeperError, OSError) as error:
@@ -220,7 +222,7 @@ class Restorer:
 
     def _stands(self, mirror: Mirror, session: str, live: str, outcome: Outcome) -> bool:
         """Whether what was put there stands there still, durable."""
-        one = mirror.pair(live, f"{session}.jsonl", main=True)
+        one = mirror.pair(live, f"{session}.jsonl")
         if outcome.verdict is not Verdict.DOUBLED and not pair.settled(one, outcome):
             return False
         try:
@@ -232,15 +234,13 @@ class Restorer:
 
     def _tell(self, profile: Path, session: str, place: Place) -> None:
         """What stands there now is what the next keep compares with."""
-        footprint = claude.survey(profile, only=session).footprints.get(session)
-        if footprint is not None:
-            self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
-            self.keeper.footprint(profile, footprint, None)
+        self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
+        self.keeper.footprint(profile, _footprint(profile, session), None)
 
-    def _transcript(self, mirror: Mirror, session: str, footprint: Footprint, live: str, now_ns: int) -> Outcome:
+    def _transcript(self, mirror: Mirror, session: str, lives: list[Path], live: str, now_ns: int) -> Outcome:
         one = mirror.pair(live, f"{session}.jsonl", main=True)
-        if len(claude.one_name_each(footprint.transcripts)) > 1:
-            _touch_all(footprint.transcripts, now_ns)
+        if len(claude.one_name_each(lives)) > 1:
+            _touch_all(lives, now_ns)
             return Outcome(Verdict.DOUBLED)
         outcome = pair.keep(one, pair.Known(), mirror.left_of(one.label))
         return pair.restore(one, outcome, self.want.full, now_ns)
@@ -307,9 +307,8 @@ class Restorer:
         folds = found.verdict in FOLDED_BY_RESTORE or (self.want.full and found.verdict in SPLIT_BY_KEEP)
         torn = found.verdict is not Verdict.UNMERGEABLE and pair.torn(live)
         action = "would fold" if folds or torn else "none"
-        return self._answer(
-            session, place, live, Outcome(found.verdict, action, gaps=found.gaps, lacks=found.lacks), 0
-        )  # fmt: skip
+        outcome = Outcome(found.verdict, action, gaps=found.gaps, lacks=found.lacks, branch=found.branch)
+        return self._answer(session, place, live, outcome, 0)
 
     def _answer(self, session: str, place: Place, live: str, outcome: Outcome, files: int) -> Restored:
         there = live if regular(live) is not None else place.chat.kept(session)
@@ -371,6 +370,10 @@ def failed(session: str, error: KeeperError, chat: str = "", profile: str = "") 
         session, chat, profile, "", "", "", "", "failed", None, 0, "", None,
         error=error.message, cure=error.cure, exit_code=error.exit_code,
     )  # fmt: skip
+
+
+def _footprint(profile: Path, session: str) -> Footprint:
+    return claude.survey(profile, only=session).footprints.get(session) or Footprint(session)
 
 
 def _names(folder: str) -> list[str]:
