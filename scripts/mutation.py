@@ -41,10 +41,16 @@ MODULES = {
     "verdict": ("verdict", "mutants", "verdict_table"),
     "swap": ("swap", "mutants", "guards"),
     "seal": ("seal", "mutants"),
-    "keep": ("keep", "mutants", "verdict"),
-    "restore": ("restore", "mutants"),
+    "keep": (
+        *("keep", "mutants", "verdict", "verdict_table", "guards", "head", "mirror", "pair", "copies", "lineage"),
+        *("policy", "vault", "versions", "restore_place", "tests/cli/test_commands.py"),
+    ),
+    "restore": (
+        *("restore", "restore_place", "mutants", "mass", "guards", "head", "copies", "versions", "damage"),
+        "tests/cli/test_commands.py",
+    ),
 }
-"""The modules, and which tests are tried against each."""
+"""The modules, and which tests are tried against each: those of `T`, or by their path."""
 LEFT_OUT = (
     "merge.py::test_a_million",
     "merge.py::test_a_line_of_a_hundred",
@@ -136,7 +142,7 @@ def tried(module: str, only: list[str], size: int, seed: int, tests: list[str]) 
     """Try mutants of one module: those named, or so many by chance."""
     path = f"keeper/transcripts/{module}.py"
     with copy_of_the_tree() as tree:
-        chosen = tests.copy() or [found for name in MODULES[module] if (tree / (found := f"{T}{name}.py")).exists()]
+        chosen = tests.copy() or [name if "/" in name else f"{T}{name}.py" for name in MODULES[module]]
         chosen += [word for name in LEFT_OUT for word in ("--deselect", T + name)]
         also = [*TREE[1:], *FILES]
         lists = {"only": [path], "patterns": MESSAGES, "also": also, "tests": chosen}

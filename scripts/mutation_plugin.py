@@ -33,6 +33,9 @@ def _popen(self: Any, *args: Any, **kwargs: Any) -> None:
     env = dict(os.environ if kwargs.get("env") is None else kwargs["env"])
     env[SWITCH] = _mutant()
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ[TREE], env.get("PYTHONPATH"))))
+    # A module with all its mutants takes seconds to compile: once is enough.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env["PYTHONPYCACHEPREFIX"] = os.environ[TREE] + "-pycache"
     _plain(self, *args, **{**kwargs, "env": env})
 
 
