@@ -110,8 +110,7 @@ class Restorer:
     def one(self, session: str, now_ns: int) -> Restored:
         """Put back one session, with the other files of its conversation, and what further chats keep of it."""
         claude.check_session(session)
-        barred = self._barred(session)
-        if barred is not None:
+        if (barred := self._barred(session)) is not None:
             return barred
         found = places.find(self.vault, session, self.want.profile)
         if len(found) > 1:
@@ -145,7 +144,7 @@ class Restorer:
         rows = {Path(row.profile): row for row in self.vault.rows(session)} if exclusion.rules() else {}
         named = [self.want.profile] if self.want.profile else places.profiles_of(self.vault)
         for profile in named if exclusion.rules() else ():
-            footprint = claude.survey(profile, only=session).footprints.get(session) or Footprint(session)
+            footprint = _footprint(profile, session)
             if profile in rows or footprint.transcripts:
                 rule = exclusion.of_live(str(profile), footprint, None, rows.get(profile))
                 if rule is None:
@@ -186,11 +185,10 @@ class Restorer:
         footprint = _footprint(profile, session)
         live = self._live(profile, footprint, place)
         if self.want.dry_run:
-            return self._plan(session, place, footprint, live)
+            return self._plan(session, place, live)
         first: Kept | None = None
         if footprint.transcripts:
-            self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
-            first = self.keeper.footprint(profile, footprint, None)
+            first = self._keep(profile, footprint, place)
             if first is not None and first.verdict == "excluded" and (barred := self._barred(session)) is not None:
                 return barred
         with self.vault.lock(place.chat.name):
@@ -214,11 +212,10 @@ class Restorer:
             )  # fmt: skip
         if outcome.mode != "link" or outcome.action == "folded":
             try:
-                self._tell(profile, session, place)
+                self._keep(profile, _footprint(profile, session), place)
             except (KeeperError, OSError) as error:
                 mirror.errors.append(files.told(error, place.chat.path))
-        answer = self._answer(session, place, live, outcome, mirror.changed)
-        return with_errors(answer, mirror.errors)
+        return with_errors(self._answer(session, place, live, outcome, mirror.changed), mirror.errors)
 
     def _stands(self, mirror: Mirror, session: str, live: str, outcome: Outcome) -> bool:
         """Whether what was put there stands there still, durable."""
@@ -232,10 +229,10 @@ class Restorer:
             return False
         return True
 
-    def _tell(self, profile: Path, session: str, place: Place) -> None:
-        """What stands there now is what the next keep compares with."""
+    def _keep(self, profile: Path, footprint: Footprint, place: Place) -> Kept | None:
+        """What stands there now goes into that chat, and is what the next keep compares with."""
         self.keeper.options = replace(self.keeper.options, chat=place.chat.name)
-        self.keeper.footprint(profile, _footprint(profile, session), None)
+        return self.keeper.footprint(profile, footprint, None)
 
     def _transcript(self, mirror: Mirror, session: str, lives: list[Path], live: str, now_ns: int) -> Outcome:
         one = mirror.pair(live, f"{session}.jsonl", main=True)
@@ -297,7 +294,7 @@ class Restorer:
 
     # ------------------------------------------------------------------ answers
 
-    def _plan(self, session: str, place: Place, footprint: Footprint, live: str) -> Restored:
+    def _plan(self, session: str, place: Place, live: str) -> Restored:
         if regular(live) is None:
             return self._answer(session, place, live, Outcome(Verdict.ABSENT, "would restore"), 0)
         kept, sealed = files.read(place.chat.kept(session)), place.chat.seal(f"{session}.jsonl")
@@ -342,10 +339,10 @@ class Restorer:
             )
         elif outcome.lacks and outcome.verdict is Verdict.THINNED and outcome.action == "none":
             warnings.append(f"kept holds {outcome.lacks} records that the live file has not; --full folds them in")
-        resume = resume_line(self.vault.settings, session, cwd, profile)
         return Restored(
             session, place.chat.name, str(profile), os.path.basename(os.path.dirname(live)), cwd, live,
-            str(outcome.verdict), outcome.action, records, files, resume, can, outcome.lacks, outcome.branch,
+            str(outcome.verdict), outcome.action, records, files,
+            resume_line(self.vault.settings, session, cwd, profile), can, outcome.lacks, outcome.branch,
             gaps=gaps, warnings=tuple(warnings),
         )  # fmt: skip
 
