@@ -44,10 +44,11 @@ MODULES = {
     "keep": (
         *("keep", "mutants", "verdict", "verdict_table", "guards", "head", "mirror", "pair", "copies", "lineage"),
         *("policy", "vault", "versions", "restore_place", "tests/cli/test_commands.py"),
+        "tests/cli/test_policy_commands.py",
     ),
     "restore": (
-        *("restore", "restore_place", "mutants", "mass", "guards", "head", "copies", "versions", "damage"),
-        "tests/cli/test_commands.py",
+        *("restore", "restore_place", "mutants", "mass", "guards", "head"),
+        *("tests/cli/test_commands.py", "tests/cli/test_policy_commands.py"),
     ),
 }
 """The modules, and which tests are tried against each: those of `T`, or by their path."""
