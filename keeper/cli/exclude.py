@@ -57,8 +57,11 @@ def add(yes: bool, as_json: bool, **globs: str | None) -> int:
 
     Example: keeper exclude add --cwd '~/secret/**' --entrypoint 'sdk-*'
     """
-    rule = _rule(globs)
-    vault = out.open_vault(make=True)
+    return put_in(out.open_vault(make=True), _rule(globs), yes, as_json)
+
+
+def put_in(vault: Vault, rule: Rule, yes: bool, as_json: bool) -> int:
+    """Add the rule and remove what it meets; a person is asked for sole copies. The exit code."""
     exclusion = Exclusion(vault)
     sole = [met for met in exclusion.met(rule) if met.sole]
     if sole and not yes and not _agreed(sole, as_json):
@@ -117,6 +120,13 @@ def remove(as_json: bool, **globs: str | None) -> int:
         for origin in left:
             out.warn(f"the same rule stands in {origin}, and holds")
     return 0
+
+
+def take_out(vault: Vault, rule: Rule) -> None:
+    """The rule goes, if it was given by the command."""
+    exclusion = Exclusion(vault)
+    if any(one.conditions == rule.conditions and not one.origin for one in exclusion.rules()):
+        exclusion.say("remove", rule, out.now())
 
 
 @exclude.command("list")

@@ -10,11 +10,13 @@ import click
 
 from keeper import claude
 from keeper.cli import out
+from keeper.cli.exclude import put_in, take_out
 from keeper.errors import KeeperError, Usage
 from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.places import profiles_of
-from keeper.transcripts.policy import POLICIES
+from keeper.transcripts.policy import EXCLUDE, POLICIES
+from keeper.transcripts.rules import Rule
 from keeper.transcripts.vault import Vault
 
 
@@ -43,10 +45,17 @@ def keep(
     options = Options(adopt, chat, tags, policy=policy or "")
     if (adopt or chat or policy) and len(what) != 1:
         raise Usage("--adopt, --chat and --policy go with one session", "name the session, or its transcript's path")
+    if tags and not what:
+        raise Usage("--tag goes with the sessions that it is about", "name them")
     profile = claude.effective(profile) if profile else None
     if profile is not None and not (profile / "projects").is_dir():
         raise Usage(f"{profile} is no profile: it has no folder `projects`", "name a Claude configuration directory")
     vault = out.open_vault(make=True)
+    if policy:
+        rule = _rule_of(what[0], profile)
+        if policy == EXCLUDE:
+            return put_in(vault, rule, False, as_json)
+        take_out(vault, rule)
     run = _Run(vault, options, seal=not no_seal)
     if what:
         answers = [answer for item in what for answer in run.safely(item, profile, len(what) == 1)]
@@ -58,6 +67,15 @@ def keep(
     else:
         _say(answers)
     return _code(answers) if run.seal() else _code(answers) or 3
+
+
+def _rule_of(item: str, profile: Path | None) -> Rule:
+    """The rule that meets one session alone, by its id or its transcript's path."""
+    path = Path(item).absolute()
+    own = claude.profile_of(path) if path.suffix == ".jsonl" else None
+    session = claude.check_session(path.stem if path.suffix == ".jsonl" else item)
+    whose = own or profile
+    return Rule.of({"session": session, **({"profile": str(whose)} if whose else {})})
 
 
 class _Run:

@@ -56,6 +56,8 @@ class Exclusion:
         self._file = tuple(Rule(told, str(vault.settings.config)) for told in vault.settings.exclude)
         self._read: object = None
         self._rules: tuple[Rule, ...] = ()
+        self._tags_read: object = None
+        self._tags: dict[tuple[str, str], list[str]] = {}
 
     # ------------------------------------------------------------------ the rules and the tags
 
@@ -80,12 +82,16 @@ class Exclusion:
 
     def tags(self, profile: str, session: str) -> tuple[str, ...]:
         """What a host said of a session of which there is no chat."""
-        found: list[str] = []
-        for entry in self.tagged.read():
-            told = entry.get("tags")
-            if entry.get("session") == session and entry.get("profile") in ("", profile) and isinstance(told, list):
-                found += map(str, told)
-        return tuple(dict.fromkeys(found))
+        entries = self.tagged.read()
+        if entries is not self._tags_read:
+            self._tags = {}
+            for entry in entries:
+                told = entry.get("tags")
+                if isinstance(told, list):
+                    key = (str(entry.get("profile")), str(entry.get("session")))
+                    self._tags.setdefault(key, []).extend(map(str, told))
+            self._tags_read = entries
+        return tuple(dict.fromkeys([*self._tags.get(("", session), ()), *self._tags.get((profile, session), ())]))
 
     def tag(self, profile: str, session: str, tags: Iterable[str]) -> None:
         """Remember these, durable when this returns; `profile` is "" where it is not known."""
@@ -176,7 +182,7 @@ class Exclusion:
         stops no other."""
         rules = self.rules()
         if not rules:
-            self._applied(rules)
+            self._applied(True)
             return []
         removed, whole = [], True
         names = list(self._names())
@@ -195,8 +201,7 @@ class Exclusion:
                 removed.append(one)
             if progress is not None:
                 progress(count + 1, len(names))
-        if whole:
-            self._applied(rules)
+        self._applied(whole)
         return removed
 
     def apply_where_new(self) -> list[Removed]:
@@ -205,7 +210,7 @@ class Exclusion:
             known = self.vault.index.fact(APPLIED) or ""
         except IndexLost:
             known = ""
-        return self.apply() if known != _digest(self.rules()) else []
+        return self.apply() if known != self._stamp() else []
 
     def _names(self) -> Iterator[str]:
         """Every chat, and every one that a keep may be making just now: it holds the lock since before the rule."""
@@ -237,18 +242,21 @@ class Exclusion:
                 return None
             return self.expel(chat, rule, facts, any(is_sole(self.vault, row) for row in every.values()))
 
-    def _applied(self, rules: tuple[Rule, ...]) -> None:
-        digest = _digest(rules)
+    def _stamp(self) -> str:
+        """What tells the rules, and each time that they were written, from all others; "" where there are none."""
+        config = regular(str(self.vault.settings.config))
+        written = (self.said.mark(), config and (config.st_ino, config.st_mtime_ns))
+        rules = "\n".join(map(str, self.rules()))
+        return blake3(f"{rules}\n{written}".encode()).hexdigest(16) if rules else ""
+
+    def _applied(self, whole: bool) -> None:
+        """Note by which rules all chats were judged; where not all could be, the next run does it again."""
+        stamp = self._stamp() if whole else "not all"
         try:
-            if (self.vault.index.fact(APPLIED) or "") != digest:
-                self.vault.index.write(facts=[(APPLIED, digest)])
+            if (self.vault.index.fact(APPLIED) or "") != stamp:
+                self.vault.index.write(facts=[(APPLIED, stamp)])
         except (IndexLost, DiskError, Locked):
             return  # judged once more by the next run, which finds nothing
-
-
-def _digest(rules: Iterable[Rule]) -> str:
-    words = "\n".join(sorted(map(str, rules)))
-    return blake3(words.encode()).hexdigest(16) if words else ""
 
 
 def _head(paths: Iterable[str], session: str) -> Head | None:

@@ -341,19 +341,19 @@ class Keeper:
     def _write_rows(self) -> None:
         if not self.rows:
             return
-        rows, self.rows = [row for row in self.rows.values() if not self._went(row)], {}
+        rows, self.rows = list(self.rows.values()), {}
         try:
             try:
                 self.vault.index.write(put=rows)
             except IndexLost:
                 self.vault.reindex()
                 self.vault.index.write(put=rows)
+            went = [row for row in rows if not os.path.isdir(self.vault.chat(row.chat).path) and self.vault.went(row)]
+            if went:
+                self.vault.index.write(drop=[(row.chat, row.session) for row in went])
         except (DiskError, IndexLost, Locked) as error:
             # All is kept and durable; the rows can be told again from the folders.
             self.vault.notes.append(f"kept, but the index could not be written: {error}")
-
-    def _went(self, row: Row) -> bool:
-        return not os.path.isdir(self.vault.chat(row.chat).path) and self.vault.went(row)
 
     def _tell_families(self) -> None:
         """Lineage comes last, since it is no condition of being kept; what fails of it the next new relative tells."""
@@ -371,7 +371,8 @@ def keep_session(
 ) -> list[Kept]:
     """Keep one session in each profile that has it, durable when this returns.
 
-    Raises NotKept where no profile has it, Refused where it is no session id.
+    Tags of one that has no file yet are remembered. Raises NotKept where no profile has it, Refused where it is no
+    session id.
     """
     claude.check_session(session)
     keeper = Keeper(vault, now, options, single=True)
@@ -387,6 +388,10 @@ def keep_session(
     keeper.finish()
     if failures and len(answers) == len(failures):
         raise failures[0]
+    if not answers and keeper.options.tags:
+        whose = str(profile) if profile else ""
+        keeper.gate.exclusion.tag(whose, session, keeper.options.tags)
+        return [Kept(session, whose, verdict="absent", action="tagged")]
     if not answers:
         raise NotKept(f"no profile has a transcript of session {session}", "give the transcript's path, or --profile")
     return answers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build import CWD, append, jsonl, prompt, session_id, talk, write_live
+from tests.build import CWD, append, jsonl, meta, prompt, session_id, talk, write_live
 from tests.chat import everything, put, sweep, write_whole
 from tests.conftest import Ran
 
@@ -113,3 +113,95 @@ def test_an_excluded_session_resumes_from_its_live_file_and_nothing_claims_a_kep
     gone = run_keeper("restore", S)
     assert gone.code == 4
     assert "removed from the vault, by the rule session=" in gone.err
+
+
+@pytest.mark.accepts("POLICY-1", "POLICY-2")
+def test_a_hosts_tag_excludes_at_once_and_without_a_question(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    assert run_keeper("exclude", "add", "--tag", "bot-*").code == 0
+    live = write_whole(profile, S)
+    assert run_keeper("keep").code == 0
+    live.unlink()  # the vault's is the sole copy now
+    ran = run_keeper("keep", "--tag", "bot-7", S, "--json")
+    assert (ran.code, ran.json["kept"][0]["verdict"], ran.json["kept"][0]["action"]) == (0, "excluded", "removed")
+    assert not (vault_home / "chats" / S).exists()
+    write_whole(profile, S)
+    assert run_keeper("keep").code == 0
+    assert not (vault_home / "chats" / S).exists(), "the tag is remembered though its chat is gone"
+    assert run_keeper("exclude", "remove", "--tag", "bot-*").code == 0
+    assert run_keeper("keep").code == 0
+    assert b'"bot-7"' in (vault_home / "chats" / S / "chat.json").read_bytes()
+
+
+@pytest.mark.accepts("POLICY-1")
+def test_a_tag_is_given_before_there_is_a_file_and_holds_when_it_comes(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    assert run_keeper("exclude", "add", "--preset", "optchat-*").code == 0
+    for session, tag in ((S, "preset:optchat-fast"), (T, "preset:own")):
+        ran = run_keeper("keep", "--tag", tag, session, "--json")
+        assert (ran.code, ran.json["kept"][0]["action"]) == (0, "tagged")
+    write_whole(profile, S)
+    write_whole(profile, T)
+    assert run_keeper("keep").code == 0
+    assert [path.name for path in (vault_home / "chats").iterdir()] == [T]
+    assert b'"preset:own"' in (vault_home / "chats" / T / "chat.json").read_bytes()
+    assert run_keeper("keep", "--tag", "x").code == 2, "no tag for everything by mistake"
+
+
+@pytest.mark.accepts("POLICY-1", "POLICY-2")
+def test_what_is_known_only_later_is_judged_when_it_is_known(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    assert run_keeper("exclude", "add", "--title", "optchat-*").code == 0
+    assert run_keeper("exclude", "add", "--cwd", "/srv/secret/**").code == 0
+    titled = write_live(profile, CWD, S, jsonl(*talk("ab", S)))
+    late = write_live(profile, CWD, T, jsonl(meta("mode", mode="default", sessionId=T)))
+    assert run_keeper("keep").code == 0
+    assert {path.name for path in (vault_home / "chats").iterdir()} == {S, T}
+    append(titled, jsonl(meta("custom-title", customTitle="optchat-7", sessionId=S)))
+    append(late, jsonl(*talk("cd", T, cwd="/srv/secret/deep")))
+    ran = run_keeper("keep", S, T, "--json")
+    assert [(one["verdict"], one["action"]) for one in ran.json["kept"]] == [("excluded", "removed")] * 2
+    assert list((vault_home / "chats").iterdir()) == []
+    append(titled, jsonl(meta("ai-title", aiTitle="A talk", sessionId=S)))
+    assert run_keeper("keep", S, "--json").json["kept"][0]["verdict"] == "excluded", "a host's title still holds"
+    append(titled, jsonl(meta("custom-title", customTitle="mine", sessionId=S)))
+    assert run_keeper("keep", S, "--json").json["kept"][0]["action"] == "linked"
+
+
+@pytest.mark.accepts("POLICY-1", "POLICY-2")
+def test_rules_of_the_settings_file_hold_as_those_of_the_command_and_are_never_written(
+    profile: Path, vault_home: Path, cli_env: dict[str, str], run_keeper: Keeper
+) -> None:
+    write_whole(profile, S)
+    write_whole(profile, T, jsonl(*talk("ab", T, cwd=f"{profile.parent}/secret/x")), cwd=f"{profile.parent}/secret/x")
+    assert run_keeper("keep").code == 0
+    sweep(profile)
+    text = b'# mine\n[[exclude]]\ncwd = "~/secret/**"\nentrypoint = "cli"\n\n[[exclude]]\ncwd = "~/secret/**"\n'
+    config = put(Path(cli_env["KEEPER_CONFIG"]), text)
+    assert run_keeper("keep").code == 0
+    assert [path.name for path in (vault_home / "chats").iterdir()] == [S], "at once, without a question"
+    told = run_keeper("exclude", "list", "--json").json["rules"]
+    assert [one["rule"].get("cwd") for one in told] == [f"{profile.parent}/secret/**"] * 2
+    assert {one["origin"] for one in told} == {str(config)}
+    assert run_keeper("exclude", "remove", "--cwd", "~/secret/**").code == 8
+    assert config.read_bytes() == text
+    for broken in (b"[[exclude]]\n", b'[[exclude]]\nname = "x"\n', b"[[exclude]]\ncwd = 3\n", b'exclude = "x"\n'):
+        put(config, broken)
+        assert run_keeper("keep").code == 2
+        assert [path.name for path in (vault_home / "chats").iterdir()] == [S]
+
+
+@pytest.mark.parametrize("words", [["add"], ["add", "--cwd", ""], ["remove"], ["add", "--name", "x"]])
+def test_a_rule_without_a_condition_is_refused(words: list[str], run_keeper: Keeper) -> None:
+    assert run_keeper("exclude", *words).code == 2
+
+
+def test_a_rule_that_is_not_there_cannot_be_removed(run_keeper: Keeper) -> None:
+    assert run_keeper("exclude", "add", "--cwd", "/a").code == 0
+    assert run_keeper("exclude", "add", "--cwd", "/a", "--json").json["new"] is False
+    assert run_keeper("exclude", "remove", "--cwd", "/b").code == 4
+    assert run_keeper("exclude", "remove", "--cwd", "/a").code == 0
+    assert run_keeper("exclude", "list", "--json").json["rules"] == []

@@ -99,11 +99,28 @@ def test_the_policy_of_a_chat_is_said_by_the_command_and_told_by_list_and_show(
     write_live(profile, CWD, session, jsonl(*talk("abcd", session)))
     assert run_keeper("keep").code == 0
     assert [one["policy"] for one in run_keeper("list", "--json").json["chats"]] == ["keep"]
-    for policy in ("resident", "exclude", "keep"):
+    for policy in ("resident", "keep"):
         assert run_keeper("keep", "--policy", policy, session).code == 0
         assert [one["policy"] for one in run_keeper("show", session, "--json").json["chats"]] == [policy]
     assert run_keeper("keep", session).code == 0
     assert [one["policy"] for one in run_keeper("list", "--json").json["chats"]] == ["keep"]
+
+
+@pytest.mark.accepts("POLICY-4", "POLICY-2")
+def test_of_a_chat_whose_policy_is_exclude_nothing_is_kept_until_another_one_is_said(
+    profile: Path, vault_home: Path, run_keeper: Callable[..., Ran]
+) -> None:
+    session = session_id(1)
+    live = write_live(profile, CWD, session, jsonl(*talk("abcd", session)))
+    assert run_keeper("keep").code == 0
+    assert run_keeper("keep", "--policy", "exclude", session).code == 0
+    assert run_keeper("keep").code == 0
+    assert list((vault_home / "chats").iterdir()) == []
+    assert run_keeper("keep", "--policy", "resident", session).code == 0
+    assert [one["policy"] for one in run_keeper("list", "--json").json["chats"]] == ["resident"]
+    live.unlink()
+    assert run_keeper("keep", "--policy", "exclude", session).code == 8, "a sole copy goes by a yes alone"
+    assert [one["session"] for one in run_keeper("list", "--json").json["chats"]] == [session]
 
 
 @pytest.mark.accepts("POLICY-4")
