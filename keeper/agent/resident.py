@@ -19,6 +19,7 @@ from keeper.agent.jobs import Job
 from keeper.agent.memory import Key, Memory
 from keeper.agent.rescue import FEW, Rescue
 from keeper.agent.work import Work
+from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.glance import Live
 from keeper.transcripts.index import Row
 from keeper.transcripts.places import profiles_of
@@ -162,6 +163,7 @@ class Resident:
             rows = self._resident(every, str(profile))
             if rows:
                 self.memory.period(vault, str(profile), anew=True)
+                self.memory.excluded |= {(str(profile), session) for session in Exclusion(vault).living(profile)}
                 rescue = Rescue(self.memory, self.condition, vault, str(profile), rows, hinted=False)
                 rescue.put_back()
                 rescue.freshen()

@@ -27,6 +27,7 @@ from keeper.agent.growth import Growth
 from keeper.agent.hint import Hint
 from keeper.agent.jobs import Job, Jobs
 from keeper.agent.journal import Journal, open_log
+from keeper.agent.policy import Policy
 from keeper.agent.queue import Queue, Task
 from keeper.agent.resident import Resident
 from keeper.agent.server import Server
@@ -76,6 +77,7 @@ class Agent:
         self.settings = load()
         self.work = Work(self.settings, lambda: self.ended, lambda note: self.condition.tell(note))
         self.condition = Condition(Journal(self.clock), self.work.let_go)
+        self.policy = Policy(self.work, self.condition, self.settings.config)
         self.watch = Watch((), self.hint, self.clock)
         self.resident = Resident(self.work, self.condition, lambda *key: self.queue.add(Task(*key), GONE_S))
         self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job])
@@ -139,6 +141,7 @@ class Agent:
         self.watch.start()
         self.server.start()
         self.workers.start()
+        self.policy.exclude()
         unkept: list[Task] = []
         self.condition.safely("look", lambda: unkept.extend(self.eyes.glance()))
         if len(unkept) > MANY:
@@ -176,7 +179,7 @@ class Agent:
             asked = self.asks.wait(TICK_S)
             now = self.clock()
             self.watch.tick()
-            self._do(asked)
+            self._do(asked | {"settings"} if self.policy.rewritten() else asked)
             if self.jobs.tick():
                 self.condition.event("clock", "the clock was set, or the machine slept: all is looked at anew")
                 self.jobs.soon("reconcile")
@@ -245,6 +248,7 @@ class Agent:
             )
         self.settings = self.work.settings = loaded
         self.profiles = []
+        self.policy.exclude()
         self._watch_all()
         self.jobs.soon("reconcile")
         self.resident.reconcile()
@@ -302,6 +306,7 @@ class Agent:
             self.jobs.soon("reconcile")
 
     def _reconcile(self) -> None:
+        self.policy.exclude(where_new=True)
         with self.work.vault().index.sharing():
             done = self.work.reconcile(self._ready)
             self._passed(done)

@@ -19,10 +19,12 @@ from keeper.agent.pulse import Pulse
 from keeper.claude import check_session, effective
 from keeper.errors import KeeperError, NotKept
 from keeper.settings import Settings
+from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.glance import Glance, glance
 from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.places import known_profiles, profiles_of
+from keeper.transcripts.removal import Removed
 from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
 
@@ -138,6 +140,15 @@ class Work:
             changed = sum(answer.action != "none" for answer in answers)
             failures = tuple((one.session or one.profile, one.error) for one in answers if one.error)
             return Pass(len(answers), changed, failures, time.monotonic() - begun, spent, unsealed)
+
+    def exclude(self, where_new: bool = False) -> list[Removed]:
+        """Remove what the rules of now exclude, or only `where_new` they are not those that were applied last."""
+        vault = self.vault()
+        exclusion = Exclusion(vault)
+        try:
+            return exclusion.apply_where_new() if where_new else exclusion.apply()
+        finally:
+            self._notes(vault)
 
     def _seal(self, vault: Vault, keeper: Keeper) -> tuple[tuple[str, str], ...]:
         """Seal what the pass has linked; what of it is not sealed, and why."""

@@ -23,7 +23,7 @@ from keeper.files import regular
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import Head, read_head
 from keeper.transcripts.index import IndexLost, Row
-from keeper.transcripts.lines import Lines
+from keeper.transcripts.lines import Lines, mark_of
 from keeper.transcripts.removal import Removed, remove
 from keeper.transcripts.rules import Rule, Subject, first_met
 from keeper.transcripts.titles import Titles
@@ -212,6 +212,11 @@ class Exclusion:
             known = ""
         return self.apply() if known != self._stamp() else []
 
+    def living(self, profile: Path) -> set[str]:
+        """The sessions of a profile that live and are excluded: no time of theirs is to be touched."""
+        footprints = claude.survey(profile).footprints.items() if self.rules() else ()
+        return {session for session, one in footprints if self.of_live(str(profile), one, None, None) is not None}
+
     def _names(self) -> Iterator[str]:
         """Every chat, and every one that a keep may be making just now: it holds the lock since before the rule."""
         there = self.vault.chat_names()
@@ -244,8 +249,7 @@ class Exclusion:
 
     def _stamp(self) -> str:
         """What tells the rules, and each time that they were written, from all others; "" where there are none."""
-        config = regular(str(self.vault.settings.config))
-        written = (self.said.mark(), config and (config.st_ino, config.st_mtime_ns))
+        written = (mark_of(self.said.path), mark_of(str(self.vault.settings.config)))
         rules = "\n".join(map(str, self.rules()))
         return blake3(f"{rules}\n{written}".encode()).hexdigest(16) if rules else ""
 

@@ -16,7 +16,7 @@ from keeper import disk, files
 
 
 class Lines:
-    """One such file, there or not. `changed` tells whether a `read` may answer something else than the last one."""
+    """One such file, there or not."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -25,19 +25,11 @@ class Lines:
 
     def read(self) -> list[dict[str, Any]]:
         """Every entry, the oldest first, as the file says at this moment; the same list where it did not change."""
-        mark = self.mark()
+        mark = mark_of(self.path)
         if mark != self._seen:
             self._entries = [] if mark is None else _entries(files.read(self.path))
             self._seen = mark
         return self._entries
-
-    def mark(self) -> tuple[int, int, int] | None:
-        """What tells the file's content from another one; None where it is not there."""
-        try:
-            seen = os.stat(self.path)
-        except FileNotFoundError:
-            return None
-        return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
     def append(self, entry: Mapping[str, object]) -> None:
         """One more entry, durable when this returns."""
@@ -46,6 +38,15 @@ class Lines:
             data = b"\n" + data
         disk.append(self.path, data, make=True)
         disk.sync_dir(os.path.dirname(self.path))
+
+
+def mark_of(path: str) -> tuple[int, int, int] | None:
+    """What tells a file's content from another one; None where it is not there."""
+    try:
+        seen = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 def _is_torn(path: str) -> bool:
