@@ -1,7 +1,7 @@
-"""Policy: rules and bounds in the running agent: what is excluded goes, a changed settings file is noticed.
+"""Policy: rules and bounds in the running agent: what is excluded goes, what could be pruned is told, once a day.
 
 It promises that a rule which comes while the agent runs is applied within seconds. It refuses to read a settings file
-that is still being written.
+that is still being written, and to prune: a clock that was set ages nothing into deletion (AGENT-5).
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from keeper.agent.condition import Condition
+from keeper.agent.jobs import Job
 from keeper.agent.work import Work
 from keeper.transcripts.lines import mark_of
+
+DAY_S = 86_400.0
 
 
 class Policy:
@@ -21,6 +24,7 @@ class Policy:
         self.condition = condition
         self.config = str(config)
         self.read = self.seen = mark_of(self.config)
+        self.job = Job("prune", DAY_S, self.plan)
 
     def rewritten(self) -> bool:
         """Whether the settings file is another one than was read last, and was the same at the last look already."""
@@ -41,3 +45,16 @@ class Policy:
             sole = sum(one.sole for one in gone)
             alone = f", {sole} of them the sole copy" if sole else ""
             self.condition.event("excluded", f"{len(gone)} chats that a rule excludes were removed{alone}")
+
+    def plan(self) -> None:
+        """What the bounds of the settings would have go is told, and left to a person."""
+        self.condition.safely("prune", self._plan)
+
+    def _plan(self) -> None:
+        found = self.work.plan()
+        if found.items:
+            sole = sum(one.sole for one in found.items)
+            size = sum(one.frees for one in found.items)
+            self.condition.event(
+                "prune", f"{len(found.items)} chats are past a bound, {size} bytes, {sole} sole copies: `keeper prune`"
+            )

@@ -80,7 +80,7 @@ class Agent:
         self.policy = Policy(self.work, self.condition, self.settings.config)
         self.watch = Watch((), self.hint, self.clock)
         self.resident = Resident(self.work, self.condition, lambda *key: self.queue.add(Task(*key), GONE_S))
-        self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job])
+        self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job, self.policy.job])
         self.server = Server(self.settings.vault, self.answer)
         self.eyes = Eyes(self.work, self.resident, self.growth, self.condition, self.clock)
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, lambda: self.ended)
@@ -156,6 +156,7 @@ class Agent:
         self.jobs.start()
         if len(unkept) <= MANY:
             self.jobs.soon("reconcile")
+        self.jobs.soon("prune")
 
     def _watch_all(self) -> None:
         """Watch every profile that is known by now."""

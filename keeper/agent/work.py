@@ -24,6 +24,7 @@ from keeper.transcripts.glance import Glance, glance
 from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.places import known_profiles, profiles_of
+from keeper.transcripts.prune import Plan, plan
 from keeper.transcripts.removal import Removed
 from keeper.transcripts.restore import Restored, Restorer, Want
 from keeper.transcripts.vault import Vault
@@ -147,6 +148,14 @@ class Work:
         exclusion = Exclusion(vault)
         try:
             return exclusion.apply_where_new() if where_new else exclusion.apply()
+        finally:
+            self._notes(vault)
+
+    def plan(self) -> Plan:
+        """What the bounds of the settings ask for; nothing is done."""
+        vault = self.vault()
+        try:
+            return plan(vault, time.time())
         finally:
             self._notes(vault)
 

@@ -152,6 +152,8 @@ def _say(answers: list[Kept]) -> None:
             out.warn(f"{answer.session} is forgotten: `keeper keep --adopt {answer.session}` keeps it again")
         elif answer.verdict == "excluded" and len(answers) == 1 and answer.action == "none":
             out.warn(f"{answer.session}: {answer.warnings[0]}: nothing of it is kept")
+        elif answer.verdict == "pruned" and len(answers) == 1:
+            out.warn(f"{answer.session} is {answer.warnings[0]}")
     actions = Counter(_done(answer) for answer in answers)
     same = actions.pop("none", 0)
     done = ", ".join(f"{count} {action}" for action, count in sorted(actions.items())) or "nothing new"
@@ -161,7 +163,7 @@ def _say(answers: list[Kept]) -> None:
 def _done(answer: Kept) -> str:
     if answer.error:
         return "failed"
-    return answer.verdict if answer.verdict in ("forgotten", "excluded") else answer.action
+    return answer.verdict if answer.verdict in ("forgotten", "excluded", "pruned") else answer.action
 
 
 def _code(answers: list[Kept]) -> int:

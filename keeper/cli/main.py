@@ -34,6 +34,8 @@ COMMANDS = {
     "report": "report",
     "merge": "merge",
     "exclude": "exclude",
+    "prune": "prune",
+    "du": "du",
     "forget": "vault",
     "verify": "vault",
     "reindex": "vault",

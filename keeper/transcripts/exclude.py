@@ -26,12 +26,14 @@ from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.lines import Lines, mark_of
 from keeper.transcripts.removal import Removed, remove
 from keeper.transcripts.rules import Rule, Subject, first_met
-from keeper.transcripts.titles import Titles
 from keeper.transcripts.vault import Vault
 
 Count = Callable[[int, int], None]
 APPLIED = "rules"
 """The index's fact: by which rules all chats were judged last."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from keeper.transcripts.titles import Titles
 _titles: WeakKeyDictionary[Vault, Titles] = WeakKeyDictionary()
 
 
@@ -149,6 +151,8 @@ class Exclusion:
         )  # fmt: skip
 
     def _titles(self) -> Titles:
+        from keeper.transcripts.titles import Titles  # only where a rule asks: the fast doors pay for every import
+
         return _titles.setdefault(self.vault, Titles())
 
     def _kept(self, row: Row) -> str:

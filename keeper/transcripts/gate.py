@@ -1,7 +1,8 @@
 """Gate: whether a session is to be kept at all: asked before a keep begins, and again once it holds the lock.
 
 It promises that of a session which is never kept nothing is made, not even a lock's file, and that what was kept of
-one which a rule has come to meet goes at once (POLICY-2). It refuses what lies under a tombstone (KEEP-11).
+one which a rule has come to meet goes at once (POLICY-2). It refuses what lies under a tombstone (KEEP-11), and what a
+prune would take at once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from collections.abc import Sequence
 
 from keeper.claude import Footprint
+from keeper.transcripts.activity import barred
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.exclude import Exclusion, is_sole
 from keeper.transcripts.head import Head
@@ -28,13 +30,19 @@ class Gate:
         self.exclusion = Exclusion(vault)
 
     def closed(
-        self, profile: str, footprint: Footprint, head: Head | None, chat: Chat, tags: Sequence[str]
+        self, profile: str, footprint: Footprint, head: Head | None, chat: Chat, tags: Sequence[str], adopt: bool
     ) -> Kept | None:  # fmt: skip
         """The answer for a session that was never kept and is not to be; without a lock."""
         if os.path.isdir(chat.path):
             return None
         rule = self.exclusion.of_live(profile, footprint, head, None, tags)
-        return self._excluded(profile, footprint.session, rule, tags) if rule is not None else None
+        if rule is not None:
+            return self._excluded(profile, footprint.session, rule, tags)
+        if adopt:
+            return None
+        bound = barred(self.vault, footprint.session, list(map(str, footprint.transcripts)), self.now)
+        told = (f"past the bound {bound}: `keeper keep --adopt {footprint.session}` keeps it all the same",)
+        return Kept(footprint.session, profile, verdict="pruned", warnings=told) if bound else None
 
     def barred(
         self, profile: str, footprint: Footprint, head: Head | None, row: Row | None, chat: Chat, tags: Sequence[str],

@@ -170,11 +170,12 @@ class Keeper:
                 return None
         name = row.chat if row else self._chat_name(str(profile), footprint, head)
         chat, tags = self.vault.chat(name), self.options.tags
-        answer = self.gate.closed(str(profile), footprint, head, chat, tags) if row is None else None
+        adopt = self.options.adopt
+        answer = self.gate.closed(str(profile), footprint, head, chat, tags, adopt) if row is None else None
         if answer is not None:
             return answer
         with self.vault.lock(name):
-            answer = self.gate.barred(str(profile), footprint, head, row, chat, tags, self.options.adopt)
+            answer = self.gate.barred(str(profile), footprint, head, row, chat, tags, adopt)
             if answer is not None:
                 self._let_go(answer, chat)
                 return answer

@@ -103,3 +103,19 @@ def test_the_times_of_an_excluded_chat_are_left_alone_beside_a_resident_one(
         until(lambda: resident.stat().st_mtime_ns > was, "the resident one got a new time")
         time.sleep(1)
         assert excluded.stat().st_mtime_ns == was
+
+
+@pytest.mark.accepts("POLICY-3", "AGENT-5")
+def test_the_agent_tells_what_is_past_a_bound_and_removes_nothing_of_it(
+    cli_env: dict[str, str], profile: Path, run_keeper: Callable[..., Ran]
+) -> None:
+    live = write_whole(profile, ONE)  # its records are of 2026-01-01
+    assert run_keeper("keep").code == 0
+    put(Path(cli_env["KEEPER_CONFIG"]), b'keep_for = "1d"\nmax_size = "1KB"\n')
+    with running(cli_env) as agent:
+        until(lambda: [one for one in agent.status()["events"] if one["what"] == "prune"], "the plan is told")
+        agent.send(signal.SIGUSR1)
+        time.sleep(1)
+        assert agent.keeps(ONE, live)
+        (event,) = [one for one in agent.status()["events"] if one["what"] == "prune"]
+        assert event["text"].startswith("1 chats are past a bound")

@@ -1,0 +1,65 @@
+"""Activity: when a chat was last used, and whether that is past a bound that a person set.
+
+It promises that how old a chat is its own records say, and not a file's time, which a restore renews; and that what
+was pruned does not come back by the next keep (POLICY-3). It refuses to read more of a transcript than its end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+
+from keeper import files
+from keeper.errors import KeeperError
+from keeper.transcripts.head import WINDOW
+from keeper.transcripts.vault import Vault
+
+KEEP_FOR, MAX_SIZE = "keep_for", "max_size"
+"""The bounds, by their names in the settings."""
+_TIME = re.compile(rb'"timestamp":"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)?)"')
+
+
+def last_activity(path: str, now: float) -> float:
+    """When a record was last written to a transcript, by its own words, else by its file's time; never later than
+    now. 0 where there is none."""
+    try:
+        fd = files.open_read(path)
+    except (OSError, KeeperError):
+        return 0.0
+    try:
+        seen = os.fstat(fd)
+        window = WINDOW
+        while True:
+            times = _TIME.findall(os.pread(fd, window, max(0, seen.st_size - window)))
+            if times or window >= seen.st_size:
+                break
+            window *= 8
+        told = _unix(times[-1]) if times else 0.0
+        return min(told or seen.st_mtime, now)
+    finally:
+        os.close(fd)
+
+
+def _unix(text: bytes) -> float:
+    try:
+        told = datetime.fromisoformat(text.decode())
+    except ValueError:
+        return 0.0
+    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+
+
+def barred(vault: Vault, session: str, paths: list[str], now: float) -> str:
+    """Why a session that lives is not to be kept anew: the bound that it is past; "" where it is to be. One that went
+    for the vault's size is kept again once it was used again."""
+    settings = vault.settings
+    if not settings.keep_for_s and not settings.max_size_bytes:
+        return ""
+    last = max((last_activity(path, now) for path in paths), default=0.0)
+    if last and settings.keep_for_s and now - last > settings.keep_for_s:
+        return KEEP_FOR
+    for entry in reversed(vault.removals.read() if settings.max_size_bytes else []):
+        if session in entry.get("sessions", ()):
+            pruned = entry.get("by") == "plan" and entry.get("why") == MAX_SIZE
+            return MAX_SIZE if pruned and last <= float(entry.get("last") or 0.0) else ""
+    return ""
