@@ -80,8 +80,8 @@ def test_an_agent_whose_clock_is_set_looks_at_everything_and_forgets_nothing(
     with running(cli_env) as agent:
         until(lambda: agent.keeps(session_id(1), live), "it is kept")
         for by_s in (40 * 86400, -40 * 86400, -3600):
-            set_clock(needs, by_s)
             count = sum(one["what"] == "clock" for one in agent.status()["events"])
+            set_clock(needs, by_s)
             until(lambda count=count: sum(one["what"] == "clock" for one in agent.status()["events"]) > count, "told")  # type: ignore[misc]
         other = write_live(profile, "/srv/new", session_id(2), jsonl(*talk("ab", session_id(2))))
         until(lambda: agent.keeps(session_id(2), other), "what is new is kept")
