@@ -102,7 +102,7 @@ class Agent:
         try:
             lock.__enter__()
         except Locked as error:
-            raise self._another(root) from error
+            raise state.another(root) from error
         try:
             open_log(self.settings.state_home, to_stderr=True)
             if once:
@@ -117,11 +117,6 @@ class Agent:
         finally:
             self._stop()
             lock.__exit__(None, None, None)
-
-    def _another(self, root: Path) -> Locked:
-        told = state.read(root).get("who", {})
-        who = f"process {told.get('pid')} on {told.get('host')}" if told else "another process"
-        return Locked(f"an agent of the vault {root} runs already: {who}", "`keeper status` says how it is")
 
     def _signals(self) -> None:
         words = {signal.SIGTERM: "end", signal.SIGINT: "end", signal.SIGHUP: "settings", signal.SIGUSR1: "reconcile"}

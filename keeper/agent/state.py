@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from keeper import disk, files
+from keeper.errors import Locked
 
 FILE = "agent.json"
 LOCK = "agent.lock"
@@ -66,6 +67,13 @@ def read(vault: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return told if isinstance(told, dict) else {}
+
+
+def another(vault: Path) -> Locked:
+    """The failure of one that is to run beside an agent of the same vault."""
+    told = read(vault).get("who", {})
+    who = f"process {told.get('pid')} on {told.get('host')}" if told else "another process"
+    return Locked(f"an agent of the vault {vault} runs already: {who}", "`keeper status` says how it is")
 
 
 def stopped(vault: Path) -> dict[str, Any]:

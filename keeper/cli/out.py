@@ -46,16 +46,6 @@ def iso(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="seconds")
 
 
-def size(count_bytes: int) -> str:
-    """A size for a person, in at most 8 characters."""
-    amount = float(count_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 999.5:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 99.95 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
-
-
 def time_ns(text: str) -> int:
     """A time that a person gives: ISO (local where no zone is said), or how long ago: 90m, 2h, 3d. In ns."""
     unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])
