@@ -27,7 +27,8 @@ class Script:
 
     `written` counts all whole lines that anybody ever wrote to it, `acked` those that a run of keeper's answered for,
     `owed` those that keeper has taken in hand and not answered for: it was killed, or a writer was not done. `free`
-    were taken out by right. `gone`: Claude knows of no file.
+    were taken out by right. `gone`: Claude knows of no file. `others` are the session's live files in other projects,
+    as they were when the run began.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Script:
     free: set[bytes] = field(default_factory=set)
     kept_before: list[bytes] = field(default_factory=list)
     own: list[bytes] = field(default_factory=list)
+    others: dict[Path, bytes] = field(default_factory=dict)
     torn: bytes = b""
     rest: bytes = b""
     history: list[tuple[int, list[bytes]]] = field(default_factory=list)
@@ -56,7 +58,8 @@ class Script:
     @property
     def must(self) -> dict[bytes, None]:
         """What kept must have after a run that answers for it."""
-        return {**self.acked, **self.owed, **dict.fromkeys(self.own)}
+        others = dict.fromkeys(line for data in self.others.values() for line in data.split(b"\n")[:-1])
+        return {**self.acked, **self.owed, **dict.fromkeys(self.own), **others}
 
     @property
     def seal(self) -> Path:
@@ -67,9 +70,19 @@ class Script:
         """Whether it is a subagent's of the older layout, beside the sessions' own."""
         return not self.main and self.live.parent.parent.name == "projects"
 
+    @property
+    def elsewhere(self) -> list[Path]:
+        """Its live files in other projects: one that moved unseen was put back where it had been."""
+        if not self.main:
+            return []
+        with os.scandir(self.live.parents[1]) as folders:
+            found = [Path(folder.path) / self.live.name for folder in folders]
+        return [path for path in found if path != self.live and path.exists()]
+
     def begin(self) -> None:
         """What stands as a run begins."""
         self.own = lines_of(self.live)
+        self.others = {path: path.read_bytes() for path in self.elsewhere}
         self.kept_before = lines_of(self.kept)
 
     def let_go(self) -> None:

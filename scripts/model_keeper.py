@@ -50,6 +50,7 @@ class Model(Live):
         covered = self.of(script)
         if self.attempt(lambda: self._keep(script), covered):
             self.judge_kept(covered)
+            self.judge_left(script.chat)
             if again:
                 self.writes_nothing(lambda: self._keep(script))
 
@@ -174,6 +175,8 @@ class Model(Live):
             nothing = isinstance(error, NotKept) and not any(
                 one.main and (one.acked or (one.own and not restores)) for one in covered
             )
+            # Of two live files it asks which is meant.
+            nothing = nothing or (isinstance(error, Refused) and any(one.others for one in covered))
             self.check(seam is not None or self.unsettled or bool(self.writers) or nothing, f"it said no: {error}")
         except KeeperError as error:
             whole = False
@@ -194,6 +197,10 @@ class Model(Live):
         return False
 
     def begins(self, covered: list[Script]) -> None:
+        for script in covered:
+            if not script.live.exists() and (elsewhere := script.elsewhere):
+                self.lives_at(script, elsewhere[0])  # a restore that did not come to its end put it there
+                script.gone = False
         for script in covered:
             script.begin()
             named = any(of(line).get("sessionId") for line in script.own)
@@ -252,7 +259,10 @@ class Model(Live):
     def judge_all(self) -> None:
         self.judge_kept(self.scripts)
         self.unsettled = False
-        left = [] if self.writers else names_of_ours(self.profile_base, self.here.root)
+        self.judge_left(self.profile_base, self.here.root)
+
+    def judge_left(self, *folders: Path) -> None:
+        left = [] if self.writers else names_of_ours(*folders)
         self.check(not left, f"left behind: {left[:2]}")
 
     def judge_restored(self, script: Script, full: bool) -> None:

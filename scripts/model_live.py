@@ -229,6 +229,7 @@ class Live(RuleBasedStateMachine):
         for side in self.scripts:
             if old.with_suffix("") in side.live.parents:
                 side.live = live.with_suffix("") / side.live.relative_to(old.with_suffix(""))
+                side.gone = not side.live.exists()
 
     # ------------------------------------------------------------------ who else there is
 
@@ -317,6 +318,9 @@ class Live(RuleBasedStateMachine):
                 shutil.rmtree(companion, ignore_errors=True)
             elif script.beside and script.live.exists() and self.claude.old(script.live):
                 self.claude.delete(script)
+            for path in script.elsewhere:
+                if self.claude.old(path):
+                    path.unlink()
         for file in self.files:
             place = file.path.parent if file.history else file.path
             if place.exists() and self.claude.old(place):

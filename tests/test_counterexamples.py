@@ -88,11 +88,27 @@ def cut_short_by_a_few_bytes_and_written_on(state: Model) -> None:
         state.accept(number=0)
 
 
+def put_back_where_it_was_and_written_where_it_is(state: Model) -> None:
+    """Moved unseen, gone, put back by a restore that failed: two live files, and neither is touched."""
+    state.accept(number=0)
+    state.move(number=0)
+    state.unlink(number=0)
+    state.failure(code=28, forever=False, k=2, number=0, which="restore")
+    state.append(number=0, turns=1)
+    state.accept(number=0)
+    assert state.scripts[0].others
+    state.restore(number=0, full=True)
+    state.unlink(number=0)
+    state.restore(number=0, full=False)
+    assert not state.scripts[0].others
+
+
 PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "late lines on an old file": ("no links", late_lines_on_an_old_file),
     "recreated after a killed first keep": ("no links", recreated_after_a_killed_first_keep),
     "untold lines beside two profiles": ("copy", untold_lines_beside_two_profiles),
     "cut short by a few bytes and written on": ("link", cut_short_by_a_few_bytes_and_written_on),
+    "put back where it was and written where it is": ("link", put_back_where_it_was_and_written_where_it_is),
     "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }
 
