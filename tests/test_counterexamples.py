@@ -88,6 +88,17 @@ def cut_short_by_a_few_bytes_and_written_on(state: Model) -> None:
         state.accept(number=0)
 
 
+def pruned_and_written_on_and_made_anew(state: Model) -> None:
+    """Split: kept was never live, and is younger than what stands behind its second link."""
+    state.accept(number=0)
+    state.recreate(how="pruned", number=0)
+    state.header(number=0)
+    state.keep(again=False, number=0)
+    state.glue(number=0)
+    state.empty(number=0, torn=False)
+    state.accept(number=0)
+
+
 def put_back_where_it_was_and_written_where_it_is(state: Model) -> None:
     """Moved unseen, gone, put back by a restore that failed: two live files, and neither is touched."""
     state.accept(number=0)
@@ -108,6 +119,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "recreated after a killed first keep": ("no links", recreated_after_a_killed_first_keep),
     "untold lines beside two profiles": ("copy", untold_lines_beside_two_profiles),
     "cut short by a few bytes and written on": ("link", cut_short_by_a_few_bytes_and_written_on),
+    "pruned and written on and made anew": ("no exchange", pruned_and_written_on_and_made_anew),
     "put back where it was and written where it is": ("link", put_back_where_it_was_and_written_where_it_is),
     "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }

@@ -12,7 +12,7 @@ from keeper import disk
 from keeper.errors import KeeperError, NoLinks
 from keeper.transcripts.held import Held, Site, held_of, hold, one_each, quiet_now, release
 from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
-from keeper.transcripts.reigns import read_over_rot, union
+from keeper.transcripts.reigns import NEVER_LIVE, read_over_rot, union
 from keeper.transcripts.verdict import Verdict
 
 
@@ -29,15 +29,17 @@ def absorb(pair: Pair, left: list[str]) -> Outcome:
 
 def _absorb(pair: Pair, site: Site, held: list[Held]) -> Outcome:
     links = second_links(pair)
+    lived: list[Held] = []
     for path in list(links):
         try:
-            held.append(hold(site, path))
+            lived.append(hold(site, path))
         except NoLinks:
-            held.append(Held.open(path))  # a volume without links: its own name holds it, and goes when it is quiet
+            lived.append(Held.open(path))  # a volume without links: its own name holds it, and goes when it is quiet
             links.remove(path)
+        held.append(lived[-1])
     kept, _, born = read_kept(pair)
     read_over_rot(pair, held, kept)
-    data = union(pair, kept, held, born)
+    data = union(pair, union(pair, kept, lived, NEVER_LIVE), held, born)
     for one in held:
         one.quiet = quiet_now(one)
     added = count(data) - count(kept)

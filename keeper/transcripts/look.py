@@ -19,7 +19,7 @@ from keeper.transcripts import swap
 from keeper.transcripts.held import NEWEST, Held, Site, drop, held_name, held_of, hold, one_each, quiet_now, release
 from keeper.transcripts.kept import Outcome, Pair, count, let_go, read_kept, second_links, write_kept
 from keeper.transcripts.merge import merge
-from keeper.transcripts.reigns import read_over_rot, union
+from keeper.transcripts.reigns import NEVER_LIVE, read_over_rot, union
 from keeper.transcripts.verdict import FOLDED_BY_KEEP, SPLIT_BY_KEEP, Verdict, judge
 
 
@@ -63,7 +63,7 @@ class Look:
         older = self._older_live()
         self.held += older
         # An earlier live inode of mode split is a part of what is known; what a killed run held is live's own.
-        self.known = union(pair, self.kept, older, born, self.site.linked)
+        self.known = union(pair, self.kept, older, NEVER_LIVE, self.site.linked)
         self.base = union(pair, self.known, self.held, born, self.site.linked)
         self.found = judge(self.known, pinned.data, pair.main)
         self.seen = (pinned.inode[1], pinned.data.rfind(b"\n") + 1)

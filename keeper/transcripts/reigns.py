@@ -17,6 +17,8 @@ from keeper.transcripts.verdict import Verdict, judge, without_rot
 
 SAME_BIRTH_S = 3e-6
 """Births this close are one inode's, as its name and the volume tell them."""
+NEVER_LIVE = 0.0
+"""Instead of the birth of a kept file that a split wrote: what a second link has more than it was written later."""
 
 
 def union(pair: Pair, data: bytes, held: list[Held], born: float, linked: bool = True) -> bytes:
