@@ -12,6 +12,7 @@ from fault_states import State
 from model_keeper import Model
 
 from tests.conftest import Needs
+from tests.seam import names_of_ours
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,41 @@ def pruned_and_written_on_and_made_anew(state: Model) -> None:
     state.accept(number=0)
 
 
+def emptied_after_a_killed_first_keep(state: Model) -> None:
+    """A keep of that one session gives what the killed one kept to it, and tidies up behind it, as a pass does."""
+    state.crash(k=4, number=0, which="keep")
+    assert names_of_ours(state.here.root) == [f"chats/{state.scripts[0].session}/.chat.json.tmp"]
+    state.truncate_in_place(at=0, number=0)
+    state.keep(again=True, number=0)
+    assert state.answers
+    state.judge_left(state.here.root)
+
+
+def gone_after_a_killed_first_keep(state: Model) -> None:
+    """So does a restore, of what the killed one had kept."""
+    state.crash(k=4, number=0, which="keep")
+    state.unlink(number=0)
+    state.restore(number=0, full=False)
+    state.judge_left(state.here.root)
+
+
+def gone_while_its_facts_were_written(state: Model) -> None:
+    """The session is in no profile any more, and its chat has a `chat.json` that is not the one that was begun."""
+    state.keep_all(again=False)
+    state.move(number=0)
+    state.crash(k=2, number=0, which="keep")
+    assert names_of_ours(state.here.root)
+    state.unlink(number=0)
+    state.keep_all(again=True)
+
+
+def a_copied_profile_beside_a_failed_first_keep(state: Model) -> None:
+    """What it left is the one profile's live file itself, and has records in common with the other's."""
+    state.second_profile(number=3)
+    state.failure(code=28, forever=False, k=3, number=0, which="keep all")
+    state.accept(number=0)
+
+
 def put_back_where_it_was_and_written_where_it_is(state: Model) -> None:
     """Moved unseen, gone, put back by a restore that failed: two live files, and neither is touched."""
     state.accept(number=0)
@@ -120,6 +156,10 @@ PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "untold lines beside two profiles": ("copy", untold_lines_beside_two_profiles),
     "cut short by a few bytes and written on": ("link", cut_short_by_a_few_bytes_and_written_on),
     "pruned and written on and made anew": ("no exchange", pruned_and_written_on_and_made_anew),
+    "emptied after a killed first keep": ("link", emptied_after_a_killed_first_keep),
+    "gone after a killed first keep": ("link", gone_after_a_killed_first_keep),
+    "gone while its facts were written": ("link", gone_while_its_facts_were_written),
+    "a copied profile beside a failed first keep": ("link", a_copied_profile_beside_a_failed_first_keep),
     "put back where it was and written where it is": ("link", put_back_where_it_was_and_written_where_it_is),
     "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }

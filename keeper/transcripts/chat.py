@@ -85,6 +85,11 @@ class Chat:
         return f"{self.path}/chat.json"
 
     @property
+    def facts_begun(self) -> str:
+        """A `chat.json` that is being written; one that stays a killed run began (`disk.write_file`)."""
+        return f"{self.path}/.chat.json.tmp"
+
+    @property
     def swap(self) -> str:
         """Inodes that are looked at or in flight; every one has a name here until its lines are safe."""
         return f"{self.path}/swap"

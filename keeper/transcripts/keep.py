@@ -28,7 +28,7 @@ from keeper.transcripts.ledger import Kept, failure_of, headed, row_after, told_
 from keeper.transcripts.lineage import Family
 from keeper.transcripts.lives import keep_lives
 from keeper.transcripts.mirror import Mirror, parts
-from keeper.transcripts.places import adopt_orphans, is_foreign, profiles_of
+from keeper.transcripts.places import adopt_left, adopt_orphans, is_anothers, profiles_of
 from keeper.transcripts.removal import finish_removals
 from keeper.transcripts.sealer import Behind, seal_behind
 from keeper.transcripts.vault import Vault
@@ -114,6 +114,9 @@ class Keeper:
     def session(self, profile: Path, session: str) -> Kept | None:
         """Keep one session; None where the profile has nothing of it, or only noise. Errors are raised."""
         survey = claude.survey(profile, only=claude.check_session(session))
+        name = self.options.chat or session
+        if self._row(str(profile), session) is None and adopt_left(self.vault, name, marked(name, str(profile))):
+            self.known.pop((str(profile), session), None)
         footprint = survey.footprints.get(session)
         if footprint is None:
             return self.footprint(profile, Footprint(session), None)
@@ -121,12 +124,14 @@ class Keeper:
         return self.footprint(profile, footprint, None)
 
     def _unfinished(self, profile: str, footprints: Iterable[str]) -> list[str]:
-        """Sessions that are gone from the profile and of which an earlier run still holds lines (SWAP-3)."""
+        """Sessions that are gone from the profile and of whose chats a killed run left something: lines that it holds
+        (SWAP-3), or a `chat.json` that it began."""
         found = []
         for (whose, session), rows in self.known.items():
             if whose == profile and session not in footprints:
                 chats = [self.vault.chat(row.chat) for row in rows]
-                if any(row.mode == "split" for row in rows) or any(os.path.isdir(chat.swap) for chat in chats):
+                left = any(os.path.isdir(chat.swap) or os.path.lexists(chat.facts_begun) for chat in chats)
+                if left or any(row.mode == "split" for row in rows):
                     found.append(session)
         return found
 
@@ -221,7 +226,7 @@ class Keeper:
         name = name if self.options.chat is None else self.options.chat
         chat = self.vault.chat(name)
         facts = self.vault.facts(chat)
-        theirs = facts.profile != profile if facts else is_foreign(chat.kept(session), footprint.transcripts)
+        theirs = facts.profile != profile if facts else is_anothers(self.vault, chat, profile, footprint)
         return marked(name, profile) if theirs else name
 
     def _locked(
@@ -263,7 +268,7 @@ class Keeper:
 
     def _open_chat(self, chat: Chat, profile: str, row: Row | None) -> Facts:
         if os.path.isdir(chat.path):
-            disk.drop(f"{chat.path}/.chat.json.tmp")  # what a killed run began
+            disk.drop(chat.facts_begun)  # what a killed run began
             return self.vault.facts(chat) or Facts(chat.name, profile)
         if row is not None:
             raise ChatGone(f"the chat folder {chat.path} was removed", "`keeper keep --adopt` keeps it again")

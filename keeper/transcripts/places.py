@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keeper import claude, disk, files
+from keeper.claude import Footprint
 from keeper.errors import DiskError, KeeperError, Locked, NoLinks, NotKept, Refused
 from keeper.files import regular
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
@@ -38,8 +39,9 @@ class Place:
     told: SessionFacts
 
 
-def find(vault: Vault, session: str, profile: Path | None) -> list[Place]:
-    """Every chat that keeps the session, of one profile. Raises NotKept, and Refused where two profiles have it."""
+def find(vault: Vault, session: str, profile: Path | None, adopts: bool = False) -> list[Place]:
+    """Every chat that keeps the session, of one profile; one that a killed first keep left is told of again where the
+    caller `adopts`. Raises NotKept, and Refused where two profiles have it."""
     chats = [row.chat for row in vault.rows(session)]
     found = _all(vault, session, chats, profile) or _all(vault, session, _unindexed(vault, session), profile)
     if not found:
@@ -49,6 +51,9 @@ def find(vault: Vault, session: str, profile: Path | None) -> list[Place]:
         raise Refused(
             f"session {session} is kept in {len(profiles)} profiles: {', '.join(profiles)}", "say which with --profile"
         )
+    untold = [place.chat.name for place in found if regular(place.chat.facts_file) is None]
+    if adopts and untold:
+        adopt_left(vault, *untold)
     return found
 
 
@@ -135,9 +140,11 @@ def _profile_of(vault: Vault, chat: Chat, session: str, rows: list[Row]) -> str 
         return told[0]
     profiles = [str(profile) for profile in vault.settings.profiles]
     living = {one: paths for one in profiles if (paths := claude.places(Path(one), session))}
-    mine = [one for one, paths in living.items() if not is_foreign(chat.kept(session), paths)]
-    if mine or len(profiles) == 1:
-        return [*mine, *profiles][0]
+    near = {one: _nearness(chat.kept(session), paths) for one, paths in living.items()}
+    if any(near.values()):
+        return max(near, key=lambda one: near[one])
+    if len(profiles) == 1:
+        return profiles[0]
     elsewhere = {row.profile for row in rows}
     silent = [one for one, paths in living.items() if not any(_has_records(path) for path in paths)]
     if len(silent) == 1:
@@ -180,40 +187,51 @@ def seen_from(place: Place, session: str) -> Place:
     return replace(place, told=place.facts.sessions[session])
 
 
-def is_foreign(kept: str, lives: Sequence[Path]) -> bool:
-    """Whether a kept transcript of which no `chat.json` tells is another profile's than these live files': a killed
-    first keep left it, and one session id may be two profiles'."""
+def is_anothers(vault: Vault, chat: Chat, profile: str, footprint: Footprint) -> bool:
+    """Whether a kept transcript of which no `chat.json` tells is another profile's than the one with this footprint: a
+    killed first keep left it, and one session id may be two profiles', even with records in common."""
+    kept = chat.kept(footprint.session)
+    if regular(kept) is None or not footprint.transcripts:
+        return False
+    near = _nearness(kept, footprint.transcripts)
+    others = [claude.places(one, footprint.session) for one in vault.settings.profiles if str(one) != profile]
+    return not near or any(_nearness(kept, paths) > near for paths in others)
+
+
+def _nearness(kept: str, lives: Sequence[Path]) -> int:
+    """How near a kept transcript is to these live files: it is one of them (3), one goes on with it (2), one is of the
+    same conversation (1), or none of that."""
     seen = regular(kept)
-    if seen is None:
-        return False
     there = [(path, live) for path in lives if (live := regular(path)) is not None]
+    if seen is None or not there:
+        return 0
     if any((live.st_dev, live.st_ino) == (seen.st_dev, seen.st_ino) for _, live in there):
-        return False
-    data = files.read(kept) if there else b""
-    return bool(lives) and not any(_is_of_one(data, files.read(path)) for path, _ in there)
+        return 3
+    data = files.read(kept)
+    return max(_likeness(data, files.read(path)) for path, _ in there)
 
 
 def _has_records(path: Path) -> bool:
     return any(uuid_of(line) is not None for line in split(files.read(path)).lines)
 
 
-def _is_of_one(kept: bytes, live: bytes) -> bool:
-    """Whether two files are of one conversation: the one begins the other, they have a record in common, or the first
-    record of what is live hangs on one of kept's."""
+def _likeness(kept: bytes, live: bytes) -> int:
+    """2: the one begins the other; 1: they have a record in common, or the first record of what is live hangs on one of
+    kept's; else 0."""
     if live.startswith(kept):
-        return True
+        return 2
     known = {uuid for line in split(kept).lines if (uuid := uuid_of(line)) is not None}
     records = [record for line in split(live).lines if (record := read(line)) is not None and record.uuid]
-    return bool(records) and (records[0].parent in known or any(record.uuid in known for record in records))
+    return int(bool(records) and (records[0].parent in known or any(record.uuid in known for record in records)))
 
 
-def adopt_orphans(vault: Vault) -> None:
-    """Chats that a killed first keep left without `chat.json` or row are told of again, from what stands in them: else
-    nobody would look at one whose live file is swept. One in which nothing is kept goes."""
+def adopt_orphans(vault: Vault, among: Sequence[str] | None = None) -> None:
+    """Chats (or these `among` them) that a killed first keep left without `chat.json` or row are told of again, from
+    what stands in them: else nobody would look at one whose live file is swept. One in which nothing is kept goes."""
     known = vault.rows()
     chats = {row.chat for row in known}
     rows = []
-    for name in vault.chat_names():
+    for name in vault.chat_names() if among is None else among:
         if name in chats:
             continue
         chat = vault.chat(name)
@@ -241,6 +259,14 @@ def adopt_orphans(vault: Vault) -> None:
             vault.index.write(put=rows)
         except (DiskError, IndexLost, Locked) as error:
             vault.notes.append(f"the index could not be written: {error}")
+
+
+def adopt_left(vault: Vault, *names: str) -> bool:
+    """The same of the chats of these names; whether one of them is there."""
+    there = [name for name in names if os.path.isdir(vault.chat(name).path)]
+    if there:
+        adopt_orphans(vault, there)
+    return bool(there)
 
 
 def profiles_of(vault: Vault) -> list[Path]:

@@ -112,7 +112,7 @@ class Restorer:
         claude.check_session(session)
         if (barred := self._barred(session)) is not None:
             return barred
-        found = places.find(self.vault, session, self.want.profile)
+        found = places.find(self.vault, session, self.want.profile, adopts=not self.want.dry_run)
         if len(found) > 1:
             if not self.want.dry_run:
                 for place in found:
