@@ -26,8 +26,8 @@ from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict, judge_sealed
 from keeper.transcripts.versions import Version, digest_of, proven, told_by
 
-SEALS = "the next keep of it seals it, or, where it is swept, `keeper verify --repair`"
-CUTS = "the next keep of it cuts it off, or, where it is swept, `keeper verify --repair`"
+SEALS = "the next keep of it seals it, or, where it is swept, of all: `keeper keep`"
+CUTS = "the next keep of it cuts it off, or, where it is swept, of all: `keeper keep`"
 OWN = ("seal", "aside", "swap")
 """The folders of a chat that hold no kept files."""
 

@@ -35,7 +35,8 @@ class Row:
     """One session in one chat. Sizes in bytes, `born` and `since` in unix seconds.
 
     `head` is the uuid of the transcript's first uuid'd record (a fork shares its parent's), `state` the verdict of
-    the last keep that found more than what it knew, `live_inode`, `live_size` and `kept_size` what that keep saw.
+    the last keep that found more than what it knew, `live_inode`, `live_size` and `kept_size` what that keep saw; of a
+    swept one `kept_size` is that of kept when all of its chat was found sealed, and the other two are 0.
     """
 
     chat: str

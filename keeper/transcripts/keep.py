@@ -18,6 +18,7 @@ from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import ChatGone, DiskError, KeeperError, Locked, NotKept
 from keeper.files import regular
+from keeper.transcripts import swept
 from keeper.transcripts.chat import Chat, Facts, SessionFacts, marked
 from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.gate import Gate
@@ -109,6 +110,13 @@ class Keeper:
                 answers.append(answer)
             if progress is not None:
                 progress(count + 1, len(wanted))
+        if only is None:
+            looked_at = {footprint.session: bool(footprint.transcripts) for footprint, _ in wanted}
+            own = [rows for (whose, _), rows in self.known.items() if whose == str(profile)]
+            gone = [row for rows in own for row in rows if not looked_at.get(row.session)]
+            for row in swept.look(self.vault, gone, self.behind, self.now):
+                if row.session not in looked_at:
+                    self.rows[(row.chat, row.session)] = row
         return answers
 
     def session(self, profile: Path, session: str) -> Kept | None:

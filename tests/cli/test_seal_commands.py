@@ -398,16 +398,18 @@ def test_what_a_kill_left_of_a_seal_is_a_note_and_the_next_keep_mends_it(here: W
 
 
 @pytest.mark.accepts("SEAL-4")
-def test_what_was_swept_before_it_was_sealed_is_noted_and_sealed_by_a_repair(here: World, run_keeper: Command) -> None:
+@pytest.mark.parametrize("cure", [("keep",), ("verify", "--repair")], ids=["keep", "repair"])
+def test_what_was_swept_before_it_was_sealed_is_noted_and_sealed_by_a_keep_or_a_repair(
+    cure: tuple[str, ...], here: World, run_keeper: Command
+) -> None:
     write_live(here.profile, CWD, S, jsonl(*WHOLE[:4]))
     put(here.companion / "tool-results" / "x.txt", b"out")
     assert run_keeper("keep", "--no-seal").code == 0
     sweep(here.profile)
-    assert run_keeper("keep").code == 0
     found = run_keeper("verify", "--json")
     assert (found.code, [fault["file"] for fault in found.json["faults"]]) == (0, [])
     assert [note["file"] for note in found.json["notes"]] == [f"{S}.jsonl", f"{S}/tool-results/x.txt"]
-    assert all("`keeper verify --repair`" in note["kind"] for note in found.json["notes"])
-    assert run_keeper("verify", "--repair").code == 0
+    assert all("`keeper keep`" in note["kind"] for note in found.json["notes"])
+    assert run_keeper(*cure).code == 0
     assert run_keeper("verify", "--json").json["notes"] == []
     assert bytes(seal.read(str(seal_of(here))).content) == jsonl(*WHOLE[:4])
