@@ -16,14 +16,14 @@ import orjson
 
 from keeper import claude, disk, files
 from keeper.claude import Footprint
-from keeper.errors import ChatGone, DiskError, KeeperError, Locked, NotKept
+from keeper.errors import ChatGone, KeeperError, NotKept
 from keeper.files import regular
-from keeper.transcripts import swept
+from keeper.transcripts import durable, swept
 from keeper.transcripts.chat import Chat, Facts, SessionFacts, marked
 from keeper.transcripts.forget import finish_forgets
 from keeper.transcripts.gate import Gate
 from keeper.transcripts.head import Head, cwd_of, owned_agents, read_head
-from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.index import Row
 from keeper.transcripts.kept import Outcome
 from keeper.transcripts.ledger import Kept, failure_of, headed, row_after, told_after, warnings
 from keeper.transcripts.lineage import Family
@@ -36,11 +36,6 @@ from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
 Count = Callable[[int, int], None]
-MANY_SYNCS = 16
-"""In a pass over a profile, more files than this are made durable by one barrier for the volume; one session's are
-made so each by itself, since the barrier waits for everybody's."""
-
-
 FAILURES = (KeeperError, OSError, UnicodeError, orjson.JSONEncodeError)
 """What one session's keep may raise, and stops no other; the last two are of names and texts that are no UTF-8."""
 
@@ -334,50 +329,11 @@ class Keeper:
 
     def finish(self) -> None:
         """Make durable what this run covers, then write the rows: the folder is durable before the row."""
-        self._sync()
-        self._write_rows()
-        self._tell_families()
-
-    def _sync(self) -> None:
-        if self.all_known and len(self.dirty) > MANY_SYNCS:
-            disk.sync_volume(self.vault.root)
-        else:
-            for path in self.dirty:
-                try:
-                    if os.path.isdir(path):
-                        disk.sync_dir(path)
-                    else:
-                        disk.sync_file(path)
-                except FileNotFoundError:
-                    continue  # gone again since: nothing of it is promised
+        durable.sync(self.vault, self.dirty, self.all_known)
         self.dirty.clear()
-
-    def _write_rows(self) -> None:
-        if not self.rows:
-            return
         rows, self.rows = list(self.rows.values()), {}
-        try:
-            try:
-                self.vault.index.write(put=rows)
-            except IndexLost:
-                self.vault.reindex()
-                self.vault.index.write(put=rows)
-            went = [row for row in rows if not os.path.isdir(self.vault.chat(row.chat).path) and self.vault.went(row)]
-            if went:
-                self.vault.index.write(drop=[(row.chat, row.session) for row in went])
-        except (DiskError, IndexLost, Locked) as error:
-            # All is kept and durable; the rows can be told again from the folders.
-            self.vault.notes.append(f"kept, but the index could not be written: {error}")
-
-    def _tell_families(self) -> None:
-        """Lineage comes last, since it is no condition of being kept; what fails of it the next new relative tells."""
-        try:
-            written = self.family.tell()
-        except (OSError, KeeperError) as error:
-            self.vault.notes.append(f"kept, but not all lineage could be told: {error}")
-            return
-        for path in written:
-            (disk.sync_dir if os.path.isdir(path) else disk.sync_file)(path)
+        durable.write_rows(self.vault, rows)
+        durable.tell_families(self.vault, self.family)
 
 
 def keep_session(

@@ -23,10 +23,11 @@ from keeper.files import CURES
 from keeper.transcripts import records, seal, swap
 from keeper.transcripts import restore as restoring
 from keeper.transcripts.chat import marked
+from keeper.transcripts.durable import MANY_SYNCS
 from keeper.transcripts.forget import forget
 from keeper.transcripts.frame import Frame, last_frame, walk
 from keeper.transcripts.held import Held, Site, hold
-from keeper.transcripts.keep import MANY_SYNCS, Keeper, Options, keep_session
+from keeper.transcripts.keep import Keeper, Options, keep_session
 from keeper.transcripts.mass import restore_all
 from keeper.transcripts.merge import merge
 from keeper.transcripts.records import is_unread
