@@ -1,4 +1,4 @@
-"""Entry: the program `keeper`: what Claude waits for goes straight to its door, all else to the command line.
+"""Entry: the program `keeper`: what Claude or a resume waits for goes straight to its door, all else through click.
 
 `keeper hook` ends with 0 whatever happens, says nothing to Claude, and what fails is one line in the log.
 """
@@ -15,11 +15,27 @@ LOG_BYTES = 1 << 18
 
 def main() -> None:
     """Run the command that was called."""
-    if sys.argv[1:] == ["hook"]:
+    words = sys.argv[1:]
+    if words == ["hook"]:
         sys.exit(hook())
+    sessions = [word for word in words[1:] if word != "--json"]
+    if words[:1] == ["restore"] and sessions and not any(word.startswith("-") for word in sessions):
+        sys.exit(restore(sessions, as_json="--json" in words))
     from keeper.cli.main import main as command_line
 
     command_line()
+
+
+def restore(sessions: list[str], as_json: bool) -> int:
+    """`keeper restore SESSION…` as the command line does it, without what that loads; the exit code."""
+    from keeper.cli.ends import ended
+
+    def run() -> int:
+        from keeper.cli.put_back import put_back
+
+        return put_back(sessions, as_json)
+
+    return ended(run)
 
 
 def hook() -> int:

@@ -1,12 +1,10 @@
-"""Main: the `keeper` command: its groups, its errors, its exit codes.
+"""Main: the `keeper` command: its groups and their commands.
 
-It promises that a failure is one line that says what and one that says the cure, with the exit code of its class, and
-that Ctrl-C ends with 130. It refuses to load a command that was not asked for.
+It refuses to load a command that was not asked for.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from keeper import __version__
-from keeper.errors import KeeperError
+from keeper.cli.ends import INTERRUPTED, ended
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -81,22 +79,14 @@ def group() -> None:
 
 def main() -> None:
     """The entry point: exits with the code of what happened."""
+    sys.exit(ended(_by_click))
+
+
+def _by_click() -> object:
     try:
-        code = group(standalone_mode=False)
+        return group(standalone_mode=False)
     except click.Abort:
-        code = 130
-    except KeyboardInterrupt:
-        code = 130
+        return INTERRUPTED
     except click.ClickException as error:
         error.show()
-        code = error.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has enough; the interpreter must not try to flush into the closed pipe at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    except (KeeperError, OSError) as error:
-        from keeper.cli.out import say_error
-        from keeper.files import told
-
-        code = say_error(told(error, os.getcwd()), "--json" in sys.argv[1:])
-    sys.exit(code if isinstance(code, int) else 0)
+        return error.exit_code

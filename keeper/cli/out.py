@@ -13,17 +13,27 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import click
 import orjson
 
 from keeper import settings
 from keeper.errors import KeeperError, Usage
 from keeper.transcripts.vault import Vault
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TextIO, TypeVar
+
+    Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
 Progress = Callable[[int, int], None]
+
+
+def json_option(command: Decorated) -> Decorated:
+    """The option `--json` of a command."""
+    import click  # the form of `restore` that a person waits for goes without
+
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
 def open_vault(make: bool = False) -> Vault:
@@ -81,14 +91,26 @@ def _shown(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in clean)
 
 
+def _line(text: str, stream: TextIO | None) -> None:
+    """A line, at once; what the stream's encoding has not is escaped. Nothing where the stream is closed."""
+    if stream is None:
+        return
+    try:
+        print(text, file=stream, flush=True)
+    except UnicodeEncodeError:
+        print(text.encode(stream.encoding, "backslashreplace").decode(stream.encoding), file=stream, flush=True)
+
+
 def say(text: str) -> None:
     """A line for a person."""
-    click.echo(_shown(text))
+    _line(_shown(text), sys.stdout)
 
 
 def page(texts: Iterable[str]) -> None:
     """Lines for a person, by their PAGER where there is a terminal to leaf through."""
     if sys.stdout.isatty():
+        import click
+
         click.echo_via_pager(f"{_shown(text)}\n" for text in texts)
     else:
         for text in texts:
@@ -107,14 +129,14 @@ def size(count: int) -> str:
 
 def warn(text: str) -> None:
     """A line for a person, on stderr."""
-    click.echo(f"keeper: {_shown(text)}", err=True)
+    _line(f"keeper: {_shown(text)}", sys.stderr)
 
 
 def say_error(error: KeeperError, as_json: bool) -> int:
     """Tell a failure and its cure; returns its exit code."""
     warn(error.message)
     if error.cure:
-        click.echo(f"  cure: {error.cure}", err=True)
+        _line(f"  cure: {error.cure}", sys.stderr)
     if as_json:
         say_json({"error": error.message, "cure": error.cure, "exit": error.exit_code})
     return error.exit_code

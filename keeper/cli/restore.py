@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import uuid
 from dataclasses import asdict, replace
@@ -13,9 +12,10 @@ import click
 
 from keeper import claude
 from keeper.cli import completion, out
+from keeper.cli.put_back import answer
 from keeper.doors.cli_version import installed_version
-from keeper.errors import KeeperError, Usage
-from keeper.transcripts.restore import Restored, Restorer, Want, failed
+from keeper.errors import Usage
+from keeper.transcripts.restore import Restorer, Want
 from keeper.transcripts.vault import Vault
 
 SLOW = 1000
@@ -63,40 +63,8 @@ def restore(
     if at is not None and in_place:
         return _put(restorer, sessions[0], out.time_ns(at), dry_run, as_json)
     if asked:
-        return _copy(restorer, sessions[0], asked[0], through or branch or at or "", dry_run, as_json)
-    answers = [_one(restorer, session, alone=len(sessions) == 1) for session in sessions]
-    out.notes(vault)
-    if as_json:
-        out.say_json(asdict(answers[0]) if len(answers) == 1 else {"sessions": [asdict(one) for one in answers]})
-    else:
-        for answer in answers:
-            _say(answer)
-            _offer(restorer, answer)
-    if len(answers) == 1:
-        return answers[0].exit_code
-    return 3 if any(answer.error for answer in answers) else 0
-
-
-def _one(restorer: Restorer, session: str, alone: bool) -> Restored:
-    """One of several that fails is told in its answer, and stops no other."""
-    try:
-        return restorer.session(session)
-    except KeeperError as error:
-        if alone:
-            raise
-        return failed(session, error)
-
-
-def _say(answer: Restored) -> None:
-    files = f", {answer.files} other files" if answer.files else ""
-    records = f", {answer.records} records" if answer.records is not None else ""
-    out.say(f"{answer.session}  {answer.verdict}: {answer.action}{records}{files}")
-    for warning in answer.warnings:
-        out.warn(warning)
-    if answer.error:
-        out.warn(f"{answer.session}: {answer.error}")
-    if answer.resume:
-        out.say(f"  resume with: {answer.resume}")
+        return copy(restorer, sessions[0], asked[0], through or branch or at or "", dry_run, as_json)
+    return answer(restorer, sessions, as_json)
 
 
 def _all(vault: Vault, want: Want, as_json: bool) -> int:
@@ -122,7 +90,8 @@ def _all(vault: Vault, want: Want, as_json: bool) -> int:
     return 3 if failed else 0
 
 
-def _copy(restorer: Restorer, session: str, kind: str, what: str, dry_run: bool, as_json: bool) -> int:
+def copy(restorer: Restorer, session: str, kind: str, what: str, dry_run: bool, as_json: bool) -> int:
+    """A copy of the session under a new id: which, says the option's name and value."""
     from keeper.transcripts import branch
 
     recipe = {
@@ -156,11 +125,3 @@ def _put(restorer: Restorer, session: str, time_ns: int, dry_run: bool, as_json:
         return 0
     restorer.session(session)  # what is live is kept and sealed first
     return say(accept.put(restorer.vault, session, content, restorer.now_ns, restorer.want.profile), as_json)
-
-
-def _offer(restorer: Restorer, answer: Restored) -> None:
-    """On a terminal the branch that a resume will not read is offered at once (RESTORE-14)."""
-    if not answer.branch or restorer.want.dry_run or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return
-    if click.confirm("Make that branch a session of its own now?", default=False):
-        _copy(restorer, answer.session, "--branch", answer.branch, dry_run=False, as_json=False)
