@@ -14,7 +14,7 @@ from keeper.errors import KeeperError, NotKept, Refused
 from keeper.transcripts.chat import Chat
 from keeper.transcripts.held import clear
 from keeper.transcripts.index import Row
-from keeper.transcripts.removal import drop_rows, size_of
+from keeper.transcripts.removal import drop_page, drop_rows, size_of
 from keeper.transcripts.vault import Vault
 
 FINISH_WAIT_S = 1.0
@@ -93,6 +93,7 @@ def _finish_forget(vault: Vault, name: str) -> None:
 
 
 def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:
+    drop_page(vault)
     clear(chat.swap)
     disk.remove_tree(chat.path)
     disk.sync_dir(os.path.dirname(chat.path))

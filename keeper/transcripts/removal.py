@@ -21,6 +21,8 @@ from keeper.transcripts.vault import Vault
 
 GOING = "going"
 """The folder of the vault that a chat on its way out is moved to."""
+PAGE = "report.html"
+"""The report in its usual place, the state folder: it has titles."""
 FINISH_WAIT_S = 0.0
 """What another run is removing just now is its own to finish."""
 
@@ -52,6 +54,7 @@ def remove(
     removed = Removed(chat.name, profile, sessions, size_of(chat.path), by, why, sole, last)
     vault.removals.append({**asdict(removed), "at": time.time()})
     clear(chat.swap)
+    drop_page(vault)
     going = f"{vault.root}/{GOING}"
     if not os.path.isdir(going):
         disk.ensure_dir(going)
@@ -61,6 +64,16 @@ def remove(
     _finish(place)
     drop_rows(vault, ((chat.name, session) for session in sessions))
     return removed
+
+
+def drop_page(vault: Vault) -> None:
+    """The report that keeper wrote to its usual place goes: the title of what is about to go stands in it."""
+    page = vault.settings.state_home / PAGE
+    if os.path.lexists(page):
+        try:
+            disk.unlink(page)
+        except KeeperError as error:
+            vault.notes.append(f"{page} has titles of what is gone, and could not be removed: {error}")
 
 
 def drop_rows(vault: Vault, rows: Iterable[tuple[str, str]]) -> None:
