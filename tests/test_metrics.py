@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from keeper import disk
-from keeper.report.facts import Bytes, Forecast, Gathered, Profile, Retention
+from keeper.report.facts import Bytes, Gathered, Profile
 from keeper.report.metrics import MARK, exposition
 from keeper.report.output import put
 from tests.agent.running import running
@@ -80,6 +81,33 @@ def test_the_numbers_are_those_of_the_vault(profile: Path, vault_home: Path, run
     assert "keeper_last_sweep_time_seconds" not in found, "none is known, and so none is told"
 
 
+def test_a_second_name_within_the_vault_shares_nothing_with_claude(
+    profile: Path, vault_home: Path, run_keeper: Command
+) -> None:
+    live = write_live(profile, CWD, session_id(1), jsonl(*talk("abcd", session_id(1))))
+    assert run_keeper("keep").code == 0
+    kept = kept_path(vault_home, session_id(1))
+    (kept.parent / "swap").mkdir(exist_ok=True)
+    os.link(kept, kept.parent / "swap" / "held")
+    before = metrics(run_keeper)
+    live.unlink()
+    after = metrics(run_keeper)
+    size = kept.stat().st_size
+    assert (before["keeper_vault_shared_bytes"], after["keeper_vault_shared_bytes"]) == (size, 0)
+    assert after["keeper_vault_own_bytes"] == before["keeper_vault_own_bytes"] + size
+
+
+def test_what_was_forgotten_and_what_is_no_chat_does_not_wait_for_a_keep(profile: Path, run_keeper: Command) -> None:
+    for number in (1, 2):
+        write_live(profile, CWD, session_id(number), jsonl(*talk("ab", session_id(number))))
+    assert run_keeper("keep").code == 0
+    assert run_keeper("forget", session_id(1)).code == 0
+    write_live(profile, CWD, session_id(3), jsonl(meta("summary", summary="x", leafUuid="y")))
+    assert metrics(run_keeper)["keeper_unkept_sessions"] == 0
+    write_live(profile, CWD, session_id(4), jsonl(*talk("ab", session_id(4))))
+    assert metrics(run_keeper)["keeper_unkept_sessions"] == 1
+
+
 def test_a_damaged_chat_and_a_shorter_retention_are_seen(profile: Path, run_keeper: Command) -> None:
     live = write_live(profile, CWD, session_id(1), jsonl(*talk("abcd", session_id(1))))
     assert run_keeper("keep").code == 0
@@ -141,9 +169,7 @@ def test_nothing_of_a_transcript_its_title_or_its_directory_is_in_them(profile: 
 
 def test_a_profiles_name_is_escaped_and_two_profiles_are_told_apart() -> None:
     names = ['/home/a "b"\\c\nd', "/home/\udcff"]
-    profiles = tuple(
-        Profile(name, True, Retention(), None, Forecast(0.0, (), {}), number, ()) for number, name in enumerate(names)
-    )
+    profiles = tuple(map(Profile, names))
     seen = Gathered(1.5, "/v", profiles, (), {name: Bytes(3, 4, 2) for name in names}, 0, 0)
     found = families(exposition(seen, {"running": False}, NOTHING).decode())
     labels = [sample.labels["profile"] for sample in found["keeper_vault_own_bytes"].samples]
@@ -153,6 +179,16 @@ def test_a_profiles_name_is_escaped_and_two_profiles_are_told_apart() -> None:
 def test_a_vault_that_is_not_there_yet_has_no_sessions(vault_home: Path, run_keeper: Command) -> None:
     assert metrics(run_keeper)["keeper_kept_sessions"] == 0
     assert not vault_home.exists()
+
+
+def test_the_docs_have_every_metric_and_no_other(profile: Path, cli_env: dict[str, str], run_keeper: Command) -> None:
+    write_whole(profile, session_id(1))
+    (profile / ".last-cleanup").touch()
+    with running(cli_env):
+        found = families(run_keeper("status", "--openmetrics").text)
+    page = (Path(__file__).parent.parent / "docs" / "report.md").read_text("utf-8")
+    told = dict(re.findall(r"^\| `(keeper_\w+)` \| (\w+)", page, re.MULTILINE))
+    assert told == {name: family.type for name, family in found.items()}
 
 
 # --- the file -----------------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ TOUR = [
     ["keep", "--profile", "."], ["keep", "--profile", ".", "--json"], ["list"], ["list", "--json"],
     ["show", session_id(1)], ["status"], ["verify"], ["export", session_id(1)], ["reindex"],
     ["restore", session_id(1)], ["restore", "--all"], ["restore", session_id(1), "--through", "b"],
-    ["restore", session_id(1), "--repaired"], ["forget", session_id(2)], ["--help"], ["--version"],
+    ["restore", session_id(1), "--repaired"], ["report"], ["status", "--openmetrics"],
+    ["forget", session_id(2)], ["--help"], ["--version"],
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import re
 import stat
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,16 @@ def test_a_chat_that_came_back_is_live_again(profile: Path, run_keeper: Command)
     assert report(run_keeper)["sessions"][0]["state"] == RESCUED
     assert run_keeper("restore", session_id(1)).code == 0
     assert report(run_keeper)["sessions"][0]["state"] == LIVE
+
+
+def test_when_a_chat_was_used_its_records_say_and_not_a_restore(profile: Path, run_keeper: Command) -> None:
+    path = titled(profile, 1, "a")
+    assert run_keeper("keep").code == 0
+    path.unlink()
+    assert run_keeper("restore", session_id(1)).code == 0
+    written = datetime(2026, 1, 1, tzinfo=UTC).timestamp()  # as tests.build writes it
+    assert path.stat().st_mtime - written > DAY_S
+    assert report(run_keeper)["sessions"][0]["last"] == written
 
 
 def test_what_a_link_shares_costs_nothing_until_the_live_file_goes(profile: Path, run_keeper: Command) -> None:
@@ -163,6 +174,23 @@ def test_the_file_is_the_users_alone_and_its_place_is_said(
 
 def test_the_page_says_that_it_holds_titles(run_keeper: Command) -> None:
     assert b"holds the titles of your chats" in run_keeper("report", "--output", "-").out
+
+
+@pytest.mark.parametrize("words", [["forget", session_id(1)], ["exclude", "add", "--session", session_id(1), "--yes"]])
+def test_the_title_of_what_is_forgotten_or_excluded_does_not_stay_in_the_usual_place(
+    profile: Path, cli_env: dict[str, str], run_keeper: Command, words: list[str]
+) -> None:
+    titled(profile, 1, "a secret")
+    titled(profile, 2, "another")
+    assert run_keeper("keep").code == 0
+    place = Path(cli_env["XDG_STATE_HOME"]) / "keeper" / "report.html"
+    assert run_keeper("report").code == 0
+    assert b"a secret" in place.read_bytes()
+    assert run_keeper(*words).code == 0
+    assert not place.exists()
+    assert run_keeper("report").code == 0
+    assert b"another" in place.read_bytes()
+    assert b"a secret" not in place.read_bytes()
 
 
 # --- what cannot get out of its place -----------------------------------------------------------------------
@@ -253,7 +281,7 @@ def session(
 ) -> Session:
     row = Row("c", "s", profile, "-p", "/p", mode, "", "", 0.0, 0.0)
     size = grew[-1][1] if grew else 0
-    return Session(row, LIVE if gone is None else RESCUED, "keep", size, 0.0, None, gone, swept, grew, 0)
+    return Session(row, LIVE if gone is None else RESCUED, "keep", size, 0.0, None, gone, swept, grew)
 
 
 def test_the_curve_ends_with_all_there_is_and_every_step_on_it_is_a_sum() -> None:

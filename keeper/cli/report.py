@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from keeper import settings, wire
+from keeper import settings
 from keeper.agent import past
-from keeper.agent import state as agent_state
 from keeper.cli import out
+from keeper.cli.show import agent_of
 from keeper.errors import Usage
+from keeper.transcripts.removal import PAGE
 from keeper.transcripts.vault import Vault
+
+if TYPE_CHECKING:
+    from keeper.report.facts import Profile
 
 
 @click.command()
@@ -38,9 +42,9 @@ def report(output: Path | None, as_json: bool) -> int:
     vault = out.open_vault()
     now = out.now()
     with out.progress("looking") as progress:
-        seen = gather(vault, now, history=True, progress=progress)
+        seen = gather(vault, now, profiles(vault, now), history=True, progress=progress)
     with out.progress("reading titles") as progress:
-        html = page(vault, seen, agent(vault), past.read(vault.root), progress)
+        html = page(vault, seen, agent_of(vault), past.read(vault.root), progress)
     out.notes(vault)
     if output == Path("-"):
         _stdout(html)
@@ -48,7 +52,7 @@ def report(output: Path | None, as_json: bool) -> int:
     if output is None:
         folder = settings.load(os.environ).state_home
         disk.ensure_dir(folder)
-        output = folder / "report.html"
+        output = folder / PAGE
     put(output, html, MARK)
     path = str(output.absolute())
     if as_json:
@@ -58,9 +62,26 @@ def report(output: Path | None, as_json: bool) -> int:
     return 0
 
 
-def agent(vault: Vault) -> dict[str, Any]:
-    """What the agent says of itself, or that none answers."""
-    return wire.ask(str(vault.root), {"do": "status"}, 5.0) or agent_state.stopped(vault.root)
+def profiles(vault: Vault, now: float) -> list[Profile]:
+    """The profiles that are there, with the sweep that doctor forecasts."""
+    from keeper.cli import doctor
+    from keeper.doctor import sweeps
+    from keeper.report.facts import Profile
+
+    seen = doctor.seen(vault, now)
+    found = []
+    for one in seen.profiles:
+        days, file = sweeps.days_of(one, seen)
+        taken = frozenset(live.session for live in sweeps.taken(one, seen))
+        kept = {row.session for row in vault.rows() if row.profile == one.path}
+        wanted = [live for live in one.live if live.chat and not (live.forgotten or live.excluded)]
+        found.append(
+            Profile(
+                one.path, days, file, one.retention.odd, one.last_sweep, one.forecast.earliest, one.forecast.due, taken,
+                tuple(live.session for live in wanted if live.session not in kept),
+            )
+        )  # fmt: skip
+    return found
 
 
 def openmetrics(vault: Vault, output: Path | None, as_json: bool) -> int:
@@ -69,7 +90,8 @@ def openmetrics(vault: Vault, output: Path | None, as_json: bool) -> int:
     from keeper.report.metrics import MARK, exposition
     from keeper.report.output import put
 
-    told = exposition(gather(vault, out.now()), agent(vault), past.read(vault.root))
+    now = out.now()
+    told = exposition(gather(vault, now, profiles(vault, now)), agent_of(vault), past.read(vault.root))
     if output is None:
         _stdout(told) if not as_json else out.say_json({"metrics": told.decode()})
         return 0

@@ -180,7 +180,7 @@ def status(metrics: bool, output: Path | None, as_json: bool) -> int:
         from keeper.cli.report import openmetrics
 
         return openmetrics(vault, output, as_json)
-    agent = wire.ask(str(vault.root), {"do": "status"}, 5.0) or agent_state.stopped(vault.root)
+    agent = agent_of(vault)
     names = vault.chat_names()
     missing = sorted({row.chat for row in vault.missing()})
     size = sum(_size(vault, row) for row in vault.rows())
@@ -206,6 +206,11 @@ def status(metrics: bool, output: Path | None, as_json: bool) -> int:
     for chat in missing:
         out.say(f"  {chat}: its folder is missing")
     return 0 if agent["running"] else AgentDown.exit_code
+
+
+def agent_of(vault: Vault) -> dict[str, Any]:
+    """What the agent says of itself, or that none answers."""
+    return wire.ask(str(vault.root), {"do": "status"}, 5.0) or agent_state.stopped(vault.root)
 
 
 def _agent_lines(agent: dict[str, Any]) -> Iterator[str]:

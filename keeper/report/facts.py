@@ -1,29 +1,27 @@
 """Facts: what a report tells, read from the vault and the profiles at the moment of asking.
 
-It promises that a chat is *at risk* where the next sweep can take it (by the smallest retention that any settings file
-names), *rescued* where Claude no longer has it and the vault does, and *live* otherwise; and that bytes count as shared
-only where their file has a name outside the vault. It refuses to change anything, and to read transcripts: titles are
-`page`'s own to ask for.
+It promises that a chat is *at risk* where the forecast that it is given says so, *rescued* where Claude no longer has
+it and the vault does, and *live* otherwise; and that bytes count as shared only where their file has a name outside the
+vault. It refuses to change anything, and to read transcripts: titles are `page`'s own to ask for.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from keeper import claude
-from keeper.files import regular, walk
-from keeper.retention import Forecast, Retention, forecast, last_sweep, retention
+from keeper.files import regular
+from keeper.retention import DEFAULT_DAYS
+from keeper.transcripts.activity import last_activity
 from keeper.transcripts.chat import Chat, Facts
 from keeper.transcripts.frame import Frame
 from keeper.transcripts.frame import walk as frames
-from keeper.transcripts.glance import Glance, glance
 from keeper.transcripts.index import Row
-from keeper.transcripts.places import known_profiles
 from keeper.transcripts.policy import may_be_swept, policy_of
+from keeper.transcripts.usage import usage
 from keeper.transcripts.vault import Vault
 
 LIVE, AT_RISK, RESCUED = "live", "at risk", "rescued"
@@ -43,10 +41,9 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One kept session. Times in unix seconds: `last` when it was last written to, `due` when a sweep can take it
-    (None: it does not live), `gone` when its live file went (None: it lives, or that cannot be told), `swept` whether a
-    sweep can have taken it. `size` are the transcript's bytes, `seal` its seal's, `grew` how many the transcript had at
-    which time."""
+    """One kept session. Times in unix seconds: `last` when its newest record was written, `due` when a sweep can take
+    it (None: it does not live), `gone` when its live file went (None: it lives, or that cannot be told), `swept`
+    whether a sweep can have taken it. `size` are the transcript's bytes, `grew` how many it had at which time."""
 
     row: Row
     stands: str
@@ -57,7 +54,6 @@ class Session:
     gone: float | None
     swept: bool
     grew: tuple[tuple[float, int], ...]
-    seal: int
 
     @property
     def linked(self) -> bool:
@@ -67,16 +63,21 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile: what a sweep goes by and what it can take, how many sessions live, and which the vault does not hold
-    yet."""
+    """One profile, as whoever forecasts sweeps sees it. `days` after which one takes a chat, by the word of `file` (""
+    is Claude's default); `odd` are files whose word is none; `earliest` before which none can begin, `due` when each
+    live session is old enough, `taken` those that are by then; `unkept` the live chats that the vault does not hold.
+    Times in unix seconds. One that is not `there` now has no sweep to come."""
 
     path: str
-    there: bool
-    period: Retention
-    last_sweep: float | None
-    next: Forecast
-    live: int
-    unkept: tuple[str, ...]
+    days: float = DEFAULT_DAYS
+    file: str = ""
+    odd: tuple[str, ...] = ()
+    last_sweep: float | None = None
+    earliest: float | None = None
+    due: Mapping[str, float] = field(default_factory=dict)
+    taken: frozenset[str] = frozenset()
+    unkept: tuple[str, ...] = ()
+    there: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,70 +93,49 @@ class Gathered:
     free: int
 
 
-def gather(vault: Vault, now: float, history: bool = False, progress: Progress | None = None) -> Gathered:
-    """Look at everything that is kept; `history`: how it grew as well, which reads the seals' frames."""
+def gather(
+    vault: Vault, now: float, profiles: Iterable[Profile], history: bool = False, progress: Progress | None = None
+) -> Gathered:
+    """Look at everything that is kept; `history`: how it grew and when it was used, too, which reads the seals' frames
+    and the transcripts' ends. `profiles` are those that are there; those that only chats tell of are put behind."""
     rows = vault.rows()
-    glances = {str(profile): glance(vault, profile, rows) for profile in known_profiles(vault)}
-    running = claude.running()
-    profiles = {
-        path: _profile(vault, Path(path), seen, [row for row in rows if row.profile == path], running, now)
-        for path, seen in glances.items()
-    }
+    known = {one.path: one for one in profiles}
+    known |= {row.profile: Profile(row.profile, there=False) for row in rows if row.profile not in known}
     sessions: list[Session] = []
-    chats: dict[str, str] = {}
     facts: dict[str, Facts | None] = {}
     for done, row in enumerate(rows):
         if row.chat not in facts:
             facts[row.chat] = vault.facts(vault.chat(row.chat))
-        chats[row.chat] = row.profile
-        live = glances[row.profile].live.get(row.session)
-        one = _session(vault, row, facts[row.chat], profiles[row.profile], live is not None, history)
+        one = _session(vault, row, facts[row.chat], known[row.profile], now, history)
         if one is not None:
             sessions.append(one)
         if progress is not None:
             progress(done + 1, len(rows))
-    held = dict.fromkeys(profiles, Bytes())
-    for name, path in chats.items():
-        held[path] = _sum(held[path], _bytes(vault.chat(name)))
-    return Gathered(
-        now, str(vault.root), tuple(profiles.values()), tuple(sessions), held,
-        len({row.chat for row in vault.missing()}), _free(vault.root),
-    )  # fmt: skip
-
-
-def _profile(
-    vault: Vault, path: Path, seen: Glance, rows: list[Row], running: Iterable[claude.Running], now: float
-) -> Profile:
-    mine = [one for one in running if one.profile == path]
-    period = retention(path, [*(row.cwd for row in rows if row.cwd), *(one.cwd for one in mine)])
-    swept = last_sweep(path)
-    times = {session: live.mtime_ns / 1e9 for session, live in seen.live.items()}
-    started = [one.started for one in mine if one.started]
-    coming = forecast(times, period.days, swept, started, now)
-    kept = {row.session for row in rows}
-    unkept = [one for one in seen.unkept if one not in kept and vault.forgotten(str(path), one) is None]
-    return Profile(str(path), path.is_dir(), period, swept, coming, len(seen.live), tuple(unkept))
+    held = dict.fromkeys(known, Bytes())
+    for chat in usage(vault, now):
+        held[chat.profile] = _sum(held.get(chat.profile, Bytes()), Bytes(chat.shared, chat.frees, chat.seal))
+    missing = len({row.chat for row in vault.missing()})
+    return Gathered(now, str(vault.root), tuple(known.values()), tuple(sessions), held, missing, _free(vault.root))
 
 
 def _session(
-    vault: Vault, row: Row, facts: Facts | None, profile: Profile, lives: bool, history: bool
+    vault: Vault, row: Row, facts: Facts | None, profile: Profile, now: float, history: bool
 ) -> Session | None:
     chat = vault.chat(row.chat)
     seen = regular(chat.kept(row.session))
     if seen is None:
         return None
-    due = profile.next.due.get(row.session) if lives else None
-    stands = LIVE if lives else RESCUED
-    if lives and row.session in profile.next.chats:
-        stands = AT_RISK
-    gone = _gone(chat, row, seen) if not lives else None
-    swept = gone is not None and may_be_swept(seen.st_mtime_ns, int(gone * 1e9), profile.period.days)
-    seal = chat.seal(f"{row.session}.jsonl")
-    sealed = regular(seal)
-    return Session(
-        row, stands, policy_of(facts, vault.settings.policy), seen.st_size, seen.st_mtime, due, gone, swept,
-        _grew(seal, row, seen) if history else (), sealed.st_size if sealed else 0,
-    )  # fmt: skip
+    due = profile.due.get(row.session)
+    stands = RESCUED if due is None else AT_RISK if row.session in profile.taken else LIVE
+    gone = _gone(chat, row, seen) if due is None else None
+    swept = gone is not None and may_be_swept(seen.st_mtime_ns, int(gone * 1e9), profile.days)
+    last = seen.st_mtime
+    grew: tuple[tuple[float, int], ...] = ()
+    if history:
+        last = last_activity(chat.kept(row.session), now)
+        grew = _grew(chat.seal(f"{row.session}.jsonl"), row, seen)
+    policy = policy_of(facts, vault.settings.policy)
+    return Session(row, stands, policy, seen.st_size, last, due, gone, swept, grew)
 
 
 def _gone(chat: Chat, row: Row, kept: os.stat_result) -> float | None:
@@ -180,20 +160,6 @@ def _grew(seal: str, row: Row, kept: os.stat_result) -> tuple[tuple[float, int],
         since = found[-1][0] if found else row.since or row.born
         found.append((max(since, kept.st_mtime if found else since), kept.st_size))
     return tuple(found)
-
-
-def _bytes(chat: Chat) -> Bytes:
-    """Each inode once; shared where it has more names than the vault gave it."""
-    inodes: dict[tuple[int, int], list[int]] = {}
-    for path, label in walk(chat.path, "", []):
-        seen = regular(path)
-        if seen is not None:
-            known = inodes.setdefault((seen.st_dev, seen.st_ino), [seen.st_size, seen.st_nlink, 0, 0])
-            known[2] += 1
-            known[3] |= label.startswith("/seal/")
-    shared = sum(size for size, links, names, _ in inodes.values() if links > names)
-    own = sum(size for size, links, names, _ in inodes.values() if links <= names)
-    return Bytes(shared, own, sum(size for size, *_, is_seal in inodes.values() if is_seal))
 
 
 def _sum(one: Bytes, other: Bytes) -> Bytes:

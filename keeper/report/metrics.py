@@ -122,7 +122,7 @@ def _profiles(seen: Gathered) -> Iterable[_Family]:
     )  # fmt: skip
     yield of(
         "keeper_retention_seconds", "seconds", "After how long without a change a sweep takes a chat, at the worst",
-        {path: one.period.days * DAY_S for path, one in profiles.items()},
+        {path: one.days * DAY_S if one.there else None for path, one in profiles.items()},
     )  # fmt: skip
     yield of(
         "keeper_last_sweep_time_seconds", "seconds", "When Claude last swept the profile, in unix time",
@@ -130,7 +130,7 @@ def _profiles(seen: Gathered) -> Iterable[_Family]:
     )  # fmt: skip
     yield of(
         "keeper_next_sweep_time_seconds", "seconds", "Before this no sweep can begin, in unix time",
-        {path: one.next.earliest for path, one in profiles.items()},
+        {path: one.earliest for path, one in profiles.items()},
     )  # fmt: skip
 
 

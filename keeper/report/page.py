@@ -77,9 +77,8 @@ def _told(
 ) -> dict[str, Any]:
     profiles = [
         {
-            "path": one.path, "there": one.there, "days": one.period.days, "file": one.period.file,
-            "odd": one.period.odd, "lastSweep": one.last_sweep,
-            "nextSweep": one.next.earliest, "live": one.live, "unkept": len(one.unkept),
+            "path": one.path, "there": one.there, "days": one.days, "file": one.file, "odd": one.odd,
+            "lastSweep": one.last_sweep, "nextSweep": one.earliest, "live": len(one.due), "unkept": len(one.unkept),
         }
         for one in seen.profiles
     ]  # fmt: skip

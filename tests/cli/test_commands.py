@@ -83,6 +83,8 @@ ANSWERS: list[tuple[list[str], set[str], str, set[str]]] = [
     (["list"], {"chats"}, "chats", CHAT),
     (["show", S], {"chats"}, "chats", CHAT | {"conversation", "aside"}),
     (["status"], {"agent", "vault"}, "", set()),
+    (["status", "--openmetrics"], {"metrics"}, "", set()),
+    (["report"], {"page", "sessions", "bytes"}, "", set()),
     (["forget", S], {"forgotten"}, "forgotten", {"chat", "sessions", "bytes"}),
     (["verify"], {"chats", "faults"}, "", set()),
     (["reindex"], {"rows"}, "", set()),
