@@ -383,10 +383,12 @@ function table() {
   choices(byId("cwd"), [["", `All (${count(places.size)})`], ...sorted.map(([cwd, number]) => [cwd, `${cwd} (${count(number)})`])], "cwd");
   choices(byId("order"), [["last down", "Last used"], ["last up", "Longest unused"], ["sweep up", "Sweep, the next first"], ["sweep down", "Sweep, the last first"], ["title up", "Title"], ["title down", "Title, from the end"], ["state up", "State"], ["state down", "State, rescued first"], ["records down", "Records, most first"], ["records up", "Records, fewest first"], ["bytes down", "Size, largest first"], ["bytes up", "Size, smallest first"]], "order");
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  byId("filters").addEventListener("input", (event) => {
-    if (event.target.id === "order") [order.by, order.down] = [event.target.value.split(" ")[0], event.target.value.endsWith("down")];
-    limit = FIRST;
-    show();
+  const again = () => { limit = FIRST; show(); };
+  byId("text").addEventListener("input", again);
+  for (const name of ["cwd", "state"]) byId(name).addEventListener("change", again);
+  byId("order").addEventListener("change", (event) => {
+    [order.by, order.down] = [event.target.value.split(" ")[0], event.target.value.endsWith("down")];
+    again();
   });
   byId("more").addEventListener("click", () => { limit = Infinity; show(); });
   show();
@@ -395,7 +397,7 @@ function table() {
 function foot() {
   const say = (...inside) => put(byId("foot"), "p", {}, ...inside);
   say("This file holds the titles of your chats and the directories that they were in. It is readable by you alone where keeper wrote it; think before you pass it on. It loads nothing and sends nothing.");
-  for (const one of data.profiles) say(words(`${one.path}: swept of what was not touched for ${one.days} days, by ${one.file || "Claude's own default"}${one.there ? "" : "; the profile is not there now"}.`));
+  for (const one of data.profiles) say(words(one.there ? `${one.path}: swept of what was not touched for ${one.days} days, by ${one.file || "Claude's own default"}.` : `${one.path}: not there now.`));
   say(`keeper ${data.version}. Seals, the vault's compressed second copies: ${bytes(data.bytes.seals)}.`);
 }
 
