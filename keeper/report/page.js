@@ -139,8 +139,8 @@ function ticksOfTime(from, to, room) {
     const label = (when) => (to - from < DAY ? minute(when).slice(11) : minute(when).slice(5));
     return Array.from({ length: many }, (_, n) => from + (n * (to - from)) / (many - 1)).map((when) => [when, label(when)]);
   }
-  const steps = [1, 2, 7, 14, 30, 61, 91, 182, 365, 730].map((days) => days * DAY);
-  const step = steps.find((one) => (to - from) / one <= room / 74) ?? steps.at(-1);
+  const steps = [1, 2, 7, 14, 30, 45, 61, 91, 182, 365, 730].map((days) => days * DAY);
+  const step = steps.find((one) => (to - from) / one <= room / 58) ?? steps.at(-1);
   const start = new Date(from * 1000);
   start.setHours(0, 0, 0, 0);
   const label = step < 60 * DAY ? dayOfMonth : month;
@@ -193,7 +193,7 @@ function chatsOverTime() {
     bins[place].counts[STATES.findIndex(([state]) => state === one.state)] += 1;
   }
   const sum = (bin) => bin.counts.reduce((one, other) => one + other, 0);
-  const unit = { 1: "day", 7: "week", 30: "30 days" }[wide];
+  const unit = { 1: "day", 7: "week", 30: "span of 30 days" }[wide];
   const cutoffs = [...new Set(data.profiles.filter((one) => one.there).map((one) => one.days))];
   const told = `By the ${unit} in which each was last used. ${cutoffs.length === 1 ? `Claude's sweep takes what nobody touched for ${cutoffs[0]} days.` : ""}`;
   figure("Chats over time", told, false, (svg, width) => {
