@@ -52,12 +52,14 @@ class Pass:
 
 
 class Work:
-    """The vault's work. `stop` says whether the agent is to end, `told` takes each note of the vault's."""
+    """The vault's work. `stop` says whether the agent is to end, `told` takes each note of the vault's, `shows` how far
+    a look over everything is, where somebody looks."""
 
     def __init__(self, settings: Settings, stop: Callable[[], bool], told: Callable[[str], None]) -> None:
         self.settings = settings
         self.stop = stop
         self.told = told
+        self.shows: Callable[[int, int], None] | None = None
         self.sealing: tuple[int, int] | None = None
         self.pulse = Pulse()
         self._own = threading.local()
@@ -130,7 +132,7 @@ class Work:
             answers: list[Kept] = []
             try:
                 for profile in profiles_of(vault):
-                    answers += keeper.profile(profile, lambda done, total: self._go_on())
+                    answers += keeper.profile(profile, self._step)
             finally:
                 keeper.finish()
                 self._notes(vault)
@@ -175,7 +177,12 @@ class Work:
 
     def _sealed(self, done: int, total: int) -> None:
         self.sealing = done, total
+        self._step(done, total)
+
+    def _step(self, done: int, total: int) -> None:
         self._go_on()
+        if self.shows is not None:
+            self.shows(done, total)
 
     def _size(self, vault: Vault, chat: str, label: str) -> int:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def run(once: bool, as_json: bool) -> int:
         Notify(os.environ.get("NOTIFY_SOCKET", "")),
         (lambda told: out.say_json({"agent": told})) if as_json else None,
     )
-    return agent.run(once)
+    with out.progress("keeping and sealing") if once else nullcontext() as agent.work.shows:
+        return agent.run(once)
 
 
 @click.group()

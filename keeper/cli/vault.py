@@ -69,8 +69,12 @@ def verify(chats: tuple[str, ...], days: int | None, repair: bool, as_json: bool
         found = look_through(vault, names, progress)
     wanting = dict.fromkeys([*(fault.chat for fault in found.faults), *found.unsealed])
     if repair and wanting:
-        _repair(vault, list(wanting), as_json)
-        found = look_through(vault, names)
+        with out.progress("repairing") as progress:
+            built = _repair(vault, list(wanting), progress)
+        for name in () if as_json else built:
+            out.say(f"{name}: built again")
+        with out.progress("verifying") as progress:
+            found = look_through(vault, names, progress)
     if as_json:
         out.say_json(
             {
@@ -95,11 +99,15 @@ def _line(fault: Fault) -> str:
     return " ".join(f"{fault.chat} {fault.file} {fault.record}: {fault.kind}".split("\n"))
 
 
-def _repair(vault: Vault, names: list[str], quiet: bool) -> None:
+def _repair(vault: Vault, names: list[str], progress: out.Progress | None) -> list[str]:
+    """Mend these chats; those that were mended."""
     from keeper.transcripts.audit import repair
     from keeper.transcripts.keep import keep_session
 
-    for name in names:
+    built = []
+    for count, name in enumerate(names):
+        if progress is not None:
+            progress(count, len(names))
         if not os.path.isdir(vault.chat(name).path):
             continue  # its folder is gone: what can be done about that another fault's words say
         try:
@@ -111,8 +119,10 @@ def _repair(vault: Vault, names: list[str], quiet: bool) -> None:
         except KeeperError as error:
             out.warn(f"{name}: {error.message}")
             continue
-        if not quiet:
-            out.say(f"{name}: built again")
+        built.append(name)
+    if progress is not None:
+        progress(len(names), len(names))
+    return built
 
 
 def _chats(vault: Vault, name: str) -> list[str]:
