@@ -377,6 +377,8 @@ def resident(stage: Stage) -> Iterator[Line]:
     env["KEEPER_CONFIG"] = str(stage.disk / "resident.toml")
     Path(env["KEEPER_CONFIG"]).write_text('policy = "resident"\n', "utf-8")
     timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
+    for number in range(chats):
+        os.utime(tree.transcript(number), (time.time() - 7200,) * 2)
     yield from resident_lines(tree, env, stage.quick)
 
 

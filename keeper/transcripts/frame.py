@@ -82,17 +82,17 @@ class Frame:
         """The frame's length in the file."""
         return _HEADER.size + self.told + self.packed + self.marked * _MARK.size + _TRAILER.size
 
-    def header(self) -> bytes:
-        """The header's bytes."""
+    def header(self, head: bytes | None = None) -> bytes:
+        """The header's bytes; with another `head` than its own."""
         return _HEADER.pack(
             _MAGIC, self.flags, self.told, self.prefix, self.since, self.marked, self.loose, self.number, self.offset,
             self.removed, self.inserted, self.end, self.time_ns, self.packed, self.end_digest, self.window,
-            self.head, self.own, self.chain,
+            self.head if head is None else head, self.own, self.chain,
         )  # fmt: skip
 
     def head_digest(self) -> bytes:
         """The digest over the header, the digests in it too: lengths are believed only where it fits."""
-        return blake3(replace(self, head=bytes(8)).header()).digest(8)
+        return blake3(self.header(bytes(8))).digest(8)
 
     def digest(self, raw: bytes, payload: bytes) -> bytes:
         """The digest over the header, what it is about, the marks, the raw bytes and the packed ones (in which some

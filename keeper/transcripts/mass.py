@@ -15,12 +15,13 @@ from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import KeeperError, NoLinks, NotKept, Refused
 from keeper.files import regular
+from keeper.transcripts import seal
 from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.exclude import Exclusion
+from keeper.transcripts.frame import SealBroken, last_frame
 from keeper.transcripts.index import Row
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
-from keeper.transcripts.prove import stands
 from keeper.transcripts.restore import STEP_NS, Restored, Restorer, failed, resume_line, with_errors
 
 Progress = Callable[[int, int], None]
@@ -55,8 +56,8 @@ class _Mass:
         self.stamps = stamps
         few = stamps is not None and len(rows) <= FEW
         self.found = {} if few else claude.survey(profile).footprints
-        for row in rows if few else ():
-            self.found.update(claude.survey(profile, only=row.session).footprints)
+        for row in rows if few else ():  # what else is kept of it is looked for beside its transcript
+            self.found[row.session] = Footprint(row.session, claude.places(profile, row.session))
         self.folders: set[str] = set()
 
     def restore(self, rows: list[Row], done: int, total: int, progress: Progress | None) -> list[Restored]:
@@ -77,9 +78,17 @@ class _Mass:
             # A sweep that had judged them by their old times may be running: what it took again is put back again.
             if answer.action == "restored" and regular(answer.live) is None:
                 answers[place] = self._safely(by_session[answer.session], stamps[answer.session], again=True)
-        if self.folders:
-            disk.sync_volume(self.profile)
+        self._sync(any(answer.files for answer in answers))
         return answers
+
+    def _sync(self, below: bool) -> None:
+        """All names are on the disk; of a few transcripts alone by their folders, for the volume's barrier waits for
+        what everybody writes."""
+        if self.folders and (below or len(self.folders) > FEW):
+            disk.sync_volume(self.profile)
+        elif self.folders:
+            for folder in dict.fromkeys([*self.folders, f"{self.profile}/projects", str(self.profile)]):
+                disk.sync_dir(folder)
 
     def _safely(self, rows: list[Row], stamp_ns: int, again: bool = False) -> Restored:
         """One that fails is told in its answer, and stops no other."""
@@ -135,31 +144,23 @@ class _Mass:
     def _swept(self, row: Row, footprint: Footprint, stamp_ns: int) -> Restored:
         """A session with no live file: its time first, then the exclusive link, then its other files."""
         chat = self.vault.chat(row.chat)
-        if regular(chat.kept(row.session)) is None and os.path.lexists(chat.seal(f"{row.session}.jsonl")):
-            return self._whole(row, stamp_ns)
+        kept, sealed = chat.kept(row.session), chat.seal(f"{row.session}.jsonl")
         live = f"{self.profile}/projects/{row.project or '-'}/{row.session}.jsonl"
         with self.vault.lock(chat.name):
-            kept = chat.kept(row.session)
-            seen = regular(kept)
-            if seen is None:
+            gone = regular(kept) is None
+            if gone and not os.path.lexists(sealed):
                 missing = NotKept(
                     f"the kept transcript of {row.session} is missing", "`keeper verify` says what is whole"
                 )
                 return failed(row.session, missing, row.chat, row.profile)
             if self.vault.forgotten(row.profile, row.session) is not None:
                 return _answer(row, live, "absent", "none", 0, self.restorer, self.profile)
-            disk.touch(kept, stamp_ns)
-            folder = os.path.dirname(live)
-            if os.path.lexists(folder) and not os.path.isdir(folder):
-                blocked = Refused(f"{folder} is no folder: it was left as it is", "move it away, then run it again")
-                return failed(row.session, blocked, row.chat, row.profile)
-            if folder not in self.folders:
-                disk.make_shared_dir(folder)
-                self.folders.add(folder)
             mirror = Mirror(self.vault, chat, self.restorer.now_ns / 1e9)
-            plain = not any(".live" in name for name in mirror.names) and not mirror.left and _ends_well(kept)
-            plain = plain and stands(kept, chat.seal(f"{row.session}.jsonl"))
-            linked = plain and self._link(kept, live)
+            plain = not gone and not any(".live" in name for name in mirror.names) and not mirror.left
+            if not gone:
+                disk.touch(kept, stamp_ns)
+                self._make_folder(os.path.dirname(live))
+            linked = plain and _is_whole(kept, sealed) and self._link(kept, live)
             if linked:
                 self.restorer.others(mirror, self.profile, row.session, footprint, live, stamp_ns)
         if not linked:
@@ -167,6 +168,14 @@ class _Mass:
         return with_errors(
             _answer(row, live, "absent", "restored", mirror.changed, self.restorer, self.profile), mirror.errors
         )
+
+    def _make_folder(self, folder: str) -> None:
+        """Raises Refused where something else has its name."""
+        if folder not in self.folders:
+            if os.path.lexists(folder) and not os.path.isdir(folder):
+                raise Refused(f"{folder} is no folder: it was left as it is", "move it away, then run it again")
+            disk.make_shared_dir(folder)
+            self.folders.add(folder)
 
     def _link(self, kept: str, live: str) -> bool:
         """False where it takes a proper look: the name was taken meanwhile, or no link can be made."""
@@ -183,12 +192,18 @@ class _Mass:
         return self.restorer.restore(row.session, Place(chat, facts.with_session(row.session, told), told), stamp_ns)
 
 
-def _ends_well(kept: str) -> bool:
-    """Whether the last line is finished; one that is not wants the proper way (CLIs up to 2.1.296 glue to it)."""
+def _is_whole(kept: str, sealed: str) -> bool:
+    """Whether kept has what was sealed (`prove.stands`), and its last line is finished: one that is not wants the
+    proper way (CLIs up to 2.1.296 glue to it)."""
+    try:
+        last = last_frame(sealed)
+    except SealBroken:
+        return False
     fd = files.open_read(kept)
     try:
         size = os.fstat(fd).st_size
-        return size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+        finished = size == 0 or os.pread(fd, 1, size - 1) == b"\n"
+        return finished and (last is None or seal.holds(last, fd))
     finally:
         os.close(fd)
 

@@ -634,3 +634,21 @@ def test_two_hundred_swept_chats_come_back_together_in_their_order(tmp_path: Pat
     for project in range(5):
         assert in_order(*paths[project::5])
     assert agent.events("sweep") == ["200 chats that a sweep took were put back"]
+
+
+@pytest.mark.accepts("POLICY-4")
+@pytest.mark.parametrize("others", [False, True])
+def test_one_that_comes_back_is_made_durable_by_its_folder_unless_other_files_came_with_it(
+    world: World, agent: Agent, others: bool
+) -> None:
+    """The volume's barrier waits for what everybody writes, and the next one that was swept waits behind it."""
+    (live,) = chats(world, 1, days=40)
+    if others:
+        put(live.with_suffix("") / "tool-results" / "x.txt", b"out\n")
+        keep(world, live.stem)
+        shutil.rmtree(live.with_suffix(""))
+    live.unlink()
+    agent.resident.gone(str(world.profile), live.stem)
+    synced = [paths for call, paths in calls_of(agent.turn) if call == "sync"]
+    assert live.exists()
+    assert ((str(live.parent),) in synced) is not others

@@ -402,3 +402,29 @@ def test_a_kept_file_long_past_its_retention_comes_back_with_the_time_of_now(wor
     asked = time.time()
     put_back(world)
     assert min(path.stat().st_mtime for path in paths) > asked - 10
+
+
+@pytest.mark.accepts("SEAL-1", "RESTORE-11")
+def test_one_that_was_cut_in_place_before_it_was_swept_comes_back_as_it_was_sealed(world: World) -> None:
+    paths = chats(world, 3)
+    world.keep_all()
+    whole = [path.read_bytes() for path in paths]
+    os.truncate(paths[1], whole[1].index(b"\n") + 1)
+    sweep(world.profile)
+    assert [answer.error for answer in put_back(world)] == [None] * 3
+    assert [path.read_bytes() for path in paths] == whole
+
+
+@pytest.mark.accepts("RESTORE-4")
+def test_one_of_a_few_that_lives_elsewhere_by_now_is_not_put_beside_itself(world: World) -> None:
+    (path,) = chats(world, 1)
+    world.keep_all()
+    moved = path.parent.with_name("-srv-elsewhere") / path.name
+    moved.parent.mkdir()
+    path.rename(moved)
+    vault = world.vault()
+    restorer = Restorer(vault, time.time_ns(), Want(profile=world.profile))
+    (answer,) = restore_all(restorer, vault.rows(path.stem), stamps={path.stem: time.time_ns()})
+    vault.index.close()
+    assert answer.live == str(moved)
+    assert not path.exists()
