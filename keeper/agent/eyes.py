@@ -41,7 +41,9 @@ class Eyes:
         """A look over everything, or these profiles: what needs a keep; what lives is noted."""
         now = time.time()
         found: list[Task] = []
-        for profile, seen in self.work.glances(only).items():
+        with self.work.pulse.at("a glance over everything"):
+            glances = self.work.glances(only)
+        for profile, seen in glances.items():
             self.resident.saw(profile, seen.live)
             gone = self._lived.get(profile, set()) - seen.live.keys()
             self._lived[profile] = set(seen.live)

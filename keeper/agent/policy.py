@@ -37,7 +37,8 @@ class Policy:
 
     def exclude(self, where_new: bool = False) -> None:
         """What the rules of now exclude goes, and that is told; or only `where_new` they are not those of last time."""
-        self.condition.safely("policy", lambda: self._exclude(where_new))
+        with self.work.pulse.at("the rules"):
+            self.condition.safely("policy", lambda: self._exclude(where_new))
 
     def _exclude(self, where_new: bool) -> None:
         gone = self.work.exclude(where_new)
@@ -48,7 +49,8 @@ class Policy:
 
     def plan(self) -> None:
         """What the bounds of the settings would have go is told, and left to a person."""
-        self.condition.safely("prune", self._plan)
+        with self.work.pulse.at("the bounds"):
+            self.condition.safely("prune", self._plan)
 
     def _plan(self) -> None:
         found = self.work.plan()

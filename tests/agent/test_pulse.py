@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -184,7 +185,7 @@ def test_a_keep_on_a_volume_that_is_dead_is_told_and_then_ends_the_watchdogs_wor
 
 
 @pytest.mark.accepts("AGENT-7")
-@pytest.mark.parametrize("which", ["rescue", "pass", "door"])
+@pytest.mark.parametrize("which", ["rescue", "pass", "door", "rules", "bounds", "glance"])
 def test_nobody_else_hangs_unnoticed_either(
     which: str, agent: Agent, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,8 +205,14 @@ def test_nobody_else_hangs_unnoticed_either(
         else:
             monkeypatch.setattr(Work, "vault", hangs)
             ask = {"do": "keep", "profile": "/p", "session": session_id(1)}
-            deed: Callable[[], object] = agent.reconcile if which == "pass" else lambda: agent.answer(ask)
-            threading.Thread(target=deed, daemon=True).start()
+            deeds: dict[str, Callable[[], object]] = {
+                "pass": partial(agent.condition.safely, "pass", agent.work.reconcile),
+                "door": partial(agent.answer, ask),
+                "rules": agent.policy.exclude,
+                "bounds": agent.policy.plan,
+                "glance": partial(agent.condition.safely, "glance", agent.eyes.glance),
+            }
+            threading.Thread(target=deeds[which], daemon=True).start()
         assert begun.wait(20)
         clock.looks(agent._moves, STUCK_S + 5 * LOOK_S)
         assert len(stuck(agent)) == 1
