@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from keeper.retention import DAY_S, EARLY_S, LATE_S, Retention, forecast, last_sweep, retention
+from keeper.retention import DAY_S, EARLY_S, LATE_S, Retention, Source, forecast, last_sweep, retention, sources
 from tests.chat import put
 
 
@@ -101,6 +101,30 @@ def test_a_linked_file_is_read_and_what_is_none_is_passed(profile: Path, proj: P
     (proj / ".claude" / "settings.local.json").mkdir()
     assert of(profile, proj) == Retention(3.0, str(profile / "settings.json"))
     assert retention(profile, ["", "relative"], ()) == Retention(3.0, str(profile / "settings.json"))
+
+
+@pytest.mark.accepts("POLICY-6", "FIT-9")
+def test_every_file_that_has_a_word_is_listed_the_strongest_first_with_what_is_wrong_with_it(
+    profile: Path, proj: Path, tmp_path: Path
+) -> None:
+    own = says(profile / "settings.json", 60)
+    zero, odd = says(proj / ".claude" / "settings.local.json", 0), says(proj / ".claude" / "settings.json", 2.5)
+    other = put(tmp_path / "other" / ".claude" / "settings.json", b"{broken")
+    put(tmp_path / "silent" / ".claude" / "settings.json", b"{}")
+    whole = says(tmp_path / "etc" / "managed-settings.json", 90)
+    cwds = [str(proj), str(tmp_path / "other"), str(tmp_path / "silent"), str(proj), "relative"]
+    assert sources(profile, cwds, (tmp_path / "etc",)) == (
+        Source(str(whole), "managed", 90.0),
+        Source(str(own), "user", 60.0),
+        Source(str(zero), "local", None, "zero", str(proj)),
+        Source(str(odd), "project", None, "odd", str(proj)),
+        Source(str(other), "project", None, "unreadable", str(tmp_path / "other")),
+    )
+
+
+def test_the_settings_of_a_home_that_is_worked_in_are_the_users_and_listed_once(tmp_path: Path) -> None:
+    own = says(tmp_path / ".claude" / "settings.json", 60)
+    assert sources(tmp_path / ".claude", [str(tmp_path)], ()) == (Source(str(own), "user", 60.0),)
 
 
 # --- the next sweep -----------------------------------------------------------------------------------------
