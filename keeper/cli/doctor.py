@@ -25,6 +25,7 @@ from keeper.doors.cli_version import version_of_files
 from keeper.doors.hook import EVENTS
 from keeper.errors import KeeperError, Usage
 from keeper.settings import Settings
+from keeper.transcripts.index import Row
 from keeper.transcripts.vault import Vault
 
 WIDE = 80
@@ -87,19 +88,20 @@ def seen(vault: Vault, now: float) -> told.Seen:
 def _facts(values: Settings, error: Usage | None, tries: bool) -> told.Facts:
     now = out.now()
     running = claude.running()
-    vault, failed = _vault(values)
+    vault, rows, index_lost, failed = _vault(values)
     with vault:
-        rows, index_lost = ([], False) if failed else gather.rows_of(vault)
         profiles = gather.profiles(vault, rows, running, _kind, now)
-        if failed:
-            kept = told.VaultFacts(str(values.vault), error=failed.message, cure=failed.cure or "")
+        if rows is None:
+            cure = failed.cure if failed else None
+            kept = told.VaultFacts(str(values.vault), error=str(failed), cure=cure or f"ls -ld {values.vault}")
         else:
             kept = gather.vault_facts(vault, rows, index_lost, profiles, _kind)
     agent = _agent(values.vault)
     trials = None
     if tries:
-        root = values.vault if kept.made and not failed else None
-        trials = tuple(one for profile in profiles for one in probe.trials(Path(profile.path), root, volume.silent))
+        root = values.vault if kept.made and not kept.error else None
+        there = [path for profile in profiles if (path := Path(profile.path)).is_dir()]
+        trials = tuple(one for profile in there for one in probe.trials(profile, root, volume.silent))
     return told.Facts(
         now=now,
         vault=kept,
@@ -113,12 +115,14 @@ def _facts(values: Settings, error: Usage | None, tries: bool) -> told.Facts:
     )
 
 
-def _vault(values: Settings) -> tuple[Vault, KeeperError | None]:
-    """The vault, or one that is not opened and why it cannot be."""
+def _vault(values: Settings) -> tuple[Vault, list[Row] | None, bool, KeeperError | None]:
+    """The vault with its rows, and whether its index is lost; one that is not opened, no rows, and why it cannot be
+    used."""
     try:
-        return Vault.open(values, make=False), None
+        vault = Vault.open(values, make=False)
+        return vault, *gather.rows_of(vault), None
     except (KeeperError, OSError) as error:
-        return Vault(values.vault, values), files.told(error, values.vault)
+        return Vault(values.vault, values), None, False, files.told(error, values.vault)
 
 
 def _kind(folder: str) -> str:
@@ -160,7 +164,7 @@ def _events(answer: dict[str, Any]) -> tuple[told.Told, ...]:
 def _doors(values: Settings, agent: told.Agent, profiles: tuple[told.Profile, ...]) -> told.Doors:
     stands = shim_door.status(os.environ)
     unit = run.of_user().status()
-    systemd = shutil.which("systemctl") is not None
+    systemd = shutil.which("systemctl") is not None and service.BOOTED.is_dir()
     log = values.state_home / LOG
     return told.Doors(
         agent=agent,

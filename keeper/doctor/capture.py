@@ -33,6 +33,8 @@ def checks(facts: Facts) -> Iterator[Check]:
 
 
 def _captured(facts: Facts) -> Check:
+    if facts.vault.error:
+        return fail("capture", "nothing is kept: the vault cannot be used", facts.vault.cure)
     lives = [one for profile in facts.profiles for one in profile.live if one.chat and not _left_out(one)]
     unkept = sorted((one for one in lives if _unkept(one, facts.now)), key=lambda one: -one.changed)
     if unkept:
@@ -93,7 +95,7 @@ def _agent(facts: Facts) -> Iterator[Check]:
         told = f"process {agent.pid} since {at(agent.since)}, folders watched: {agent.watches}"
         yield ok("agent", told) if agent.ready else warn("agent", f"{told}, still in its first look over everything")
     for profile in agent.polled:
-        yield warn("events", f"{profile} is polled: events of its volume cannot be relied on", "keeper doctor --probe")
+        yield warn("polled", f"{profile}: events of its volume cannot be relied on", "keeper doctor --probe")
     for event in agent.events:
         if facts.now - event.when < DAY_S and event.what == MASS:
             detail = f"{event.why}, at {at(event.when)}; what was kept is kept"
@@ -127,14 +129,21 @@ def _hooks(facts: Facts) -> Iterator[Check]:
         elif one.missing:
             yield warn("hooks", f"{one.file} lacks {', '.join(one.missing)}", "keeper hooks install")
         elif one.disabled:
-            off = f"Claude calls no hook of yours: {one.disabled} is true"
-            yield warn("hooks", off, f"grep -n true {shlex.quote(one.disabled.rpartition(' in ')[2])}")
+            yield warn("hooks", f"Claude calls no hook of yours: {one.disabled} is true", _turned_on(one))
         else:
             yield _called(facts, one)
     log = facts.doors.hook_log
     if log is not None and facts.now - log < DAY_S:
         file = facts.doors.hook_log_file
         yield warn("hook log", f"a hook failed at {at(log)}", f"tail -n 5 {shlex.quote(file)}")
+
+
+def _turned_on(one: Hooks) -> str:
+    """The line that takes the word back where it is the user's own; an administrator's is shown."""
+    word, _, file = one.disabled.replace("`", "").partition(" in ")
+    if file == one.file:
+        return f"sed -Ei --follow-symlinks 's/(\"{word}\"\\s*:\\s*)true/\\1false/' {shlex.quote(file)}"
+    return f"grep -n {word} {shlex.quote(file)}"
 
 
 def _called(facts: Facts, one: Hooks) -> Check:

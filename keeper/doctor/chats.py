@@ -51,8 +51,8 @@ def _vault(vault: VaultFacts) -> Iterator[Check]:
     total = vault.chats + len(vault.missing)
     if vault.missing and many_missing(len(vault.missing), total):
         detail = f"{len(vault.missing)} of {total} chat folders are missing at once: nothing is forgotten; "
-        detail += f"put {vault.path}/chats back from a backup: {some(vault.missing)}"
-        yield fail("missing", detail, "keeper verify")
+        detail += f"put them back into {vault.path}/chats from a backup before the next keep: {some(vault.missing)}"
+        yield fail("missing", detail, "keeper keep")
     elif vault.missing:
         detail = f"{some(vault.missing)}: the folder was removed by hand; the next keep forgets it"
         yield warn("missing", detail, f"keeper keep --adopt {vault.missing[0]}")

@@ -89,8 +89,9 @@ class Doors:
 @dataclass(frozen=True, slots=True)
 class Live:
     """A live transcript. `kept`: its inode, or all that the last keep saw of it, is in the vault; `chat`: it is no
-    noise; `forgotten`: it lies under a tombstone. `lag`: bytes that are not sealed, or not copied; `sealed` when it was
-    last sealed (0: never); `verdict` what a look without writing makes of it where no keep has been since."""
+    noise; `forgotten`: it lies under a tombstone, `excluded`: under a rule or past a bound. `lag`: bytes that are not
+    sealed, or not copied; `sealed` when it was last sealed (0: never); `verdict` what a look without writing makes of
+    it where no keep has been since, with how many records it lacks."""
 
     session: str
     profile: str

@@ -25,7 +25,7 @@ Kind = Callable[[str], str]
 
 
 def rows_of(vault: Vault) -> tuple[list[Row], bool]:
-    """The index's rows, or what the folders tell where it is lost; whether it is."""
+    """The index's rows, or what the folders tell where it is lost; whether it is. Raises Locked."""
     try:
         return vault.index.rows(), False
     except IndexLost:
@@ -33,24 +33,28 @@ def rows_of(vault: Vault) -> tuple[list[Row], bool]:
 
 
 def profiles_of(vault: Vault, rows: Iterable[Row], running: Iterable[Running]) -> list[Path]:
-    """Every profile that is known and there: from the settings, from the rows, from the Claudes that run."""
+    """Every profile that is known and there: from the settings, from the rows, from the Claudes that run; the one in
+    use before Claude has made it."""
     named = [*vault.settings.profiles, *(Path(row.profile) for row in rows), *(one.profile for one in running)]
-    return [profile for profile in dict.fromkeys(named) if profile.is_dir()]
+    return [one for one in dict.fromkeys(named) if one.is_dir() or one == vault.settings.profiles[0]]
 
 
 def profiles(
-    vault: Vault, rows: list[Row], running: list[Running], kind: Kind, now: float, managed: Iterable[Path] = MANAGED
+    vault: Vault, rows: list[Row] | None, running: list[Running], kind: Kind, now: float,
+    managed: Iterable[Path] = MANAGED,
 ) -> tuple[Profile, ...]:  # fmt: skip
-    """What is found of each profile."""
-    seen = {profile: look.lives(vault, profile, rows) for profile in profiles_of(vault, rows, running)}
+    """What is found of each profile; `rows` is None where the vault cannot be used: then nobody knows what is lost."""
+    usable, rows = rows is not None, rows or []
+    seen = {profile: look.lives(vault, profile, rows, now) for profile in profiles_of(vault, rows, running)}
     there = {row.session for row in rows} | {stone.session for stone in vault.tombstones()}
     there |= {one.session for lives, _ in seen.values() for one in lives}
+    there |= {str(session) for entry in vault.removals.read() for session in entry.get("sessions") or ()}
     found = []
     for profile, (lives, cwds) in seen.items():
         mine = [one for one in running if one.profile == profile]
         told = history.read(profile)
         known = [*cwds, *_cwds(profile, rows, mine), *told.cwds]
-        gone = history.lost(profile, told, there)
+        gone = history.lost(profile, told, there) if usable else ()
         found.append(_profile(profile, lives, known, mine, kind, now, tuple(managed), gone))
     return tuple(found)
 
@@ -81,7 +85,7 @@ def _profile(
         history=str(profile / history.FILE),
         lost=lost,
         versions=look.versions(lives, now - LATELY_S),
-        device=_device(profile / "projects") or _device(profile),
+        device=_device(profile / "projects"),
         kind=kind(str(profile)),
         folders=machine.folders(profile),
     )
@@ -101,7 +105,7 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
         made=(root / "id").is_file(),
         index_lost=index_lost,
         chats=len(names),
-        missing=tuple(sorted({row.chat for row in rows} - set(names))),
+        missing=tuple(sorted({row.chat for row in rows if not vault.went(row)} - set(names))),
         forgotten=tuple(dict.fromkeys(stone.session for stone in buried)),
         states=() if index_lost else tuple(states(vault)),
         leaves=look.leaves(vault, rows, live),
@@ -131,10 +135,10 @@ def _open(root: Path, chats: Iterable[str]) -> Iterator[str]:
 
 
 def _device(path: Path) -> int:
-    try:
-        return os.stat(path).st_dev
-    except OSError:
-        return 0
+    """The volume that the path is on, or would be."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return os.stat(path).st_dev
 
 
 def _time(path: Path) -> float:

@@ -94,12 +94,16 @@ def _modes(facts: Facts) -> Iterator[Check]:
 
 def _trials(facts: Facts) -> Iterator[Check]:
     for one in facts.trials or ():
-        if not one.why:
+        if one.what == "write":
+            yield fail("write", f"{one.folder}: {one.why}", f"ls -ld {shlex.quote(one.folder)}")
+        elif not one.why:
             yield ok(one.what, f"works in {one.folder}")
         elif one.what in WITHOUT:
-            yield warn(one.what, f"{one.why}: {WITHOUT[one.what]}", f"findmnt -T {shlex.quote(one.folder)}")
+            yield warn(
+                one.what, f"{one.folder}: {one.why}; {WITHOUT[one.what]}", f"findmnt -T {shlex.quote(one.folder)}"
+            )
         else:
-            yield ok(one.what, f"{one.why}: a copy takes its room, a link none")
+            yield ok(one.what, f"{one.folder}: {one.why}; a copy takes its room, a link none")
 
 
 def _inotify(facts: Facts) -> Iterator[Check]:

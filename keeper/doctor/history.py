@@ -60,7 +60,8 @@ def _take(line: bytes, prompts: dict[str, int], last: dict[str, float], cwds: di
 
 
 def lost(profile: Path, told: History, there: Container[str]) -> tuple[Lost, ...]:
-    """The sessions that are told of and of which there is no file: `there` are all that are live, kept or forgotten."""
+    """The sessions that are told of and of which there is no file: `there` are all that are live, kept, or gone
+    from the vault by somebody's word."""
     found = [
         Lost(session, str(profile), count, told.last.get(session, 0.0))
         for session, count in told.prompts.items()

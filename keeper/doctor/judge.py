@@ -30,9 +30,8 @@ def answer(facts: Facts, found: list[Check]) -> dict[str, Any]:
     """What `keeper doctor --json` says: `retention` and `sweep` are those of the profile that is swept soonest of its
     files, with all of them below. Days and unix seconds."""
     told = [_profile(profile, facts) for profile in facts.profiles]
-    shortest = min(told, key=lambda one: int(one["retention"]["days"]), default=None)
-    retention = shortest["retention"] if shortest else {"days": None, "file": "", "sources": []}
-    earliest = min((one["sweep"]["earliest"] for one in told), default=None)
+    retention = min((one["retention"] for one in told), key=lambda one: int(one["days"]))
+    earliest = min(one["sweep"]["earliest"] for one in told)
     whole = [name for one in told for name in one["sweep"]["chats"]]
     return {
         "checks": [asdict(check) for check in found],

@@ -14,10 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from keeper import claude, files
+from keeper.claude import Footprint
 from keeper.doctor.facts import Live
 from keeper.errors import KeeperError
 from keeper.files import regular
 from keeper.transcripts import glance, seal
+from keeper.transcripts.activity import barred
+from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.frame import SealBroken, last_frame
 from keeper.transcripts.head import read_head
 from keeper.transcripts.index import Row
@@ -34,9 +37,10 @@ _VERSION = re.compile(rb'"version":"(\d+\.\d+\.\d+)"')
 _AS_IT_SHOULD = (Verdict.SAME, Verdict.AHEAD, Verdict.TOMBSTONED)
 
 
-def lives(vault: Vault, profile: Path, rows: Iterable[Row]) -> tuple[tuple[Live, ...], tuple[str, ...]]:
+def lives(vault: Vault, profile: Path, rows: Iterable[Row], now: float) -> tuple[tuple[Live, ...], tuple[str, ...]]:
     """Every live transcript of a profile, and the directories of those of which nothing is kept. `rows` are the
     index's, of any profile."""
+    rules = Exclusion(vault)
     known = {row.session: row for row in rows if row.profile == str(profile)}
     seen = glance.glance(vault, profile, known.values())
     unkept = set(seen.unkept)
@@ -54,7 +58,9 @@ def lives(vault: Vault, profile: Path, rows: Iterable[Row]) -> tuple[tuple[Live,
                     head = read_head(live.path, session)
                     cwds.append(head.cwd)
                     stone = vault.forgotten(str(profile), session) is not None
-                    one = replace(one, kept=False, chat=not head.noise, born=head.born, forgotten=stone)
+                    rule = rules.of_live(str(profile), Footprint(session, [Path(live.path)]), head, None)
+                    out = rule is not None or bool(barred(vault, session, [live.path], now))
+                    one = replace(one, kept=False, chat=not head.noise, born=head.born, forgotten=stone, excluded=out)
             except (KeeperError, OSError):
                 one = replace(one, kept=session not in unkept)  # that it cannot be read the keep tells of
             found.append(one)

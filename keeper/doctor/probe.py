@@ -38,7 +38,7 @@ def trials(profile: Path, vault: Path | None, silent: Silent) -> Iterator[Trial]
     finally:
         for name in (one, other, away):
             disk.drop(name)
-    yield Trial("events", str(folder), silent(str(folder)) or "")
+    yield Trial("events", str(folder), "no events can be relied on" if silent(str(folder)) else "")
 
 
 def _name(folder: Path) -> Path:
@@ -49,7 +49,8 @@ def _why(attempt: Callable[[], object]) -> str:
     try:
         attempt()
     except (DiskError, OSError) as error:
-        return files.told(error, "").message
+        cause = error if isinstance(error, OSError) else error.__cause__
+        return str(cause.strerror) if isinstance(cause, OSError) and cause.strerror else str(error)
     return ""
 
 
@@ -59,4 +60,4 @@ def _lease(path: Path) -> str:
         told = files.nobody_writes(fd)
     finally:
         os.close(fd)
-    return "" if told else f"no read lease is granted on {path.parent}"
+    return "" if told else "no read lease is granted"

@@ -101,10 +101,14 @@ def _next(facts: Facts, profile: Profile) -> Check:
         return ok("sweep", f"the next one of {profile.path} takes none of {many(len(profile.live), 'chat')}{first}")
     unkept = [one.session for one in found if not one.kept and one.chat and not (one.forgotten or one.excluded)]
     detail = f"the next one of {profile.path}, {when}, takes {many(len(found), 'chat')} of {len(profile.live)}"
+    if facts.vault.error:
+        return warn("sweep", f"{detail}; whether they are kept cannot be told", facts.vault.cure)
     if unkept:
         return fail("sweep", f"{detail}; not kept: {some(unkept)}", "keeper keep")
     names = some([one.session for one in found])
-    return warn("sweep", f"{detail}, all of them kept: {names}", "keeper list")
+    kept = sum(one.kept for one in found)
+    how = "all of them kept" if kept == len(found) else f"{kept} kept, {len(found) - kept} not to be"
+    return warn("sweep", f"{detail}, {how}: {names}", "keeper list --at-risk")
 
 
 def _lost(profile: Profile) -> Check:
