@@ -22,7 +22,7 @@ from tests.conftest import Needs
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = ["install", "first-rescue", "restore-by-hand", "move-the-vault", "backup", "exclude", "uninstall"]
+PAGES = ["install", "first-rescue", "restore-by-hand", "exclude", "move-the-vault", "backup", "uninstall"]
 NEVER = "0d5c1a9e-7b1f-4a63-9d0a-3c1f6f0e8b77"
 
 
@@ -39,11 +39,14 @@ def stage(tmp_path: Path) -> demo.Stage:
 
 def meanwhile(stage: demo.Stage) -> dict[str, str]:
     """What others do between two commands of a page, by the name that the pages give it."""
+    anew = f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import demo, pathlib\n"
+    anew += "demo.converse(demo.Stage(pathlib.Path(sys.argv[1])))"
     whole = [str(place) for place in stage.footprint]
     told = {"display": "find the race in the queue", "sessionId": NEVER, "project": str(stage.cwd), "timestamp": 1}
     return {
         "sweep": f"rm -r {shlex.join(whole)}; rmdir {shlex.quote(str(stage.project))}",
         "keep": "keeper keep",
+        "anew": f"rm -r shop && {shlex.join([sys.executable, '-c', anew, str(stage.home)])}",
         "claude": "printf '#!/bin/sh\n' >.local/bin/claude && chmod +x .local/bin/claude"
         """ && echo '{"model": "opus"}' >.claude/settings.json""",
         "history": f"echo {shlex.quote(json.dumps(told))} >>.claude/history.jsonl",
@@ -57,6 +60,7 @@ def environment(stage: demo.Stage) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TZ": "UTC",
         "TERM": "dumb",
+        "COLUMNS": "300",
     }
 
 
@@ -82,6 +86,18 @@ def test_what_a_page_tells_to_type_does_and_prints_what_it_says(
     assert len(told) > 2
     if faults := [found for one in told if (found := one.differs())]:
         pytest.fail("\n\n".join(faults), pytrace=False)
+
+
+def test_the_readme_lists_the_pages_that_are_run_and_no_other_page_asks_to_be() -> None:
+    tasks = re.search(r"^## Tasks\n(.*?)^## ", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert tasks is not None
+    assert re.findall(r"\(docs/([a-z-]+)\.md\) \|", tasks[1]) == PAGES
+    asking = {
+        path.stem
+        for path in DOCS.glob("*.md")
+        if re.search(r"^<!-- (needs|meanwhile|file):", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert asking == set(PAGES)
 
 
 # --- the recipe for a seal -----------------------------------------------------------------------------------
@@ -190,7 +206,7 @@ def unknown(line: str) -> list[str]:
             strange += [] if found else [word]
             command = found or click.Command("none")
     known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help", "-h"}
-    return strange + [option for option in options if option not in known | {"--", ""}]
+    return strange + [option for option in options if option not in known | {"--", "-", ""}]
 
 
 def test_no_page_names_a_command_or_an_option_that_there_is_not() -> None:

@@ -62,7 +62,9 @@ def test_no_command_is_loaded_to_offer_the_names_of_all(cli_env: dict[str, str])
     )
     env = {**cli_env, "_KEEPER_COMPLETE": "bash_complete", "COMP_WORDS": "keeper ", "COMP_CWORD": "1"}
     done = subprocess.run([sys.executable, "-c", ask], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1].split() == ["keeper.cli", "keeper.cli.ends", "keeper.cli.main", "keeper.errors"]
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "keeper.cli.main" in loaded
+    assert not loaded & {"keeper.transcripts", *(f"keeper.cli.{module}" for module in COMMANDS.values())}
 
 
 @pytest.mark.parametrize("command", ["restore", "resume", "show", "accept", "export", "forget", "verify"])
