@@ -49,4 +49,8 @@ def open_log(folder: Path, to_stderr: bool) -> None:
         encoding="utf-8", delay=True, catch=True,
     )  # fmt: skip
     if to_stderr:
-        logger.add(sys.stderr, format="{message}", diagnose=False, backtrace=False, colorize=False, catch=True)
+        # By its name at each line: what shows progress puts itself in its place meanwhile.
+        logger.add(
+            lambda line: print(line, end="", file=sys.stderr, flush=True), format="{message}", diagnose=False,
+            backtrace=False, colorize=False, catch=True,
+        )  # fmt: skip

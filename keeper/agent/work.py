@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Container
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,14 +53,15 @@ class Pass:
 
 
 class Work:
-    """The vault's work. `stop` says whether the agent is to end, `told` takes each note of the vault's, `shows` how far
-    a look over everything is, where somebody looks."""
+    """The vault's work. `stop` says whether the agent is to end, `told` takes each note of the vault's, `shows` gives,
+    for as long as a look over everything takes, what is to be told how far it is."""
 
     def __init__(self, settings: Settings, stop: Callable[[], bool], told: Callable[[str], None]) -> None:
         self.settings = settings
         self.stop = stop
         self.told = told
-        self.shows: Callable[[int, int], None] | None = None
+        self.shows: Callable[[], AbstractContextManager[Callable[[int, int], None] | None]] = nullcontext
+        self._show: Callable[[int, int], None] | None = None
         self.sealing: tuple[int, int] | None = None
         self.pulse = Pulse()
         self._own = threading.local()
@@ -125,7 +127,7 @@ class Work:
 
     def reconcile(self, linked: Callable[[], None] | None = None) -> Pass:
         """Keep all of every profile, then seal it; `linked` is called in between. Stopped where the agent is to end."""
-        with self._passing, self.pulse.at("the look over everything"):
+        with self._passing, self.pulse.at("the look over everything"), self.shows() as self._show:
             begun, spent = time.monotonic(), time.thread_time()
             vault = self.vault()
             keeper = Keeper(vault, time.time())
@@ -181,8 +183,8 @@ class Work:
 
     def _step(self, done: int, total: int) -> None:
         self._go_on()
-        if self.shows is not None:
-            self.shows(done, total)
+        if self._show is not None:
+            self._show(done, total)
 
     def _size(self, vault: Vault, chat: str, label: str) -> int:
         try:

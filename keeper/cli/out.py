@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 Progress = Callable[[int, int], None]
+_bars: list[Callable[[], None]] = []
 
 
 def json_option(command: Decorated) -> Decorated:
@@ -158,5 +159,12 @@ def progress(label: str) -> Iterator[Progress | None]:
     from rich.progress import Progress as Bar
 
     with Bar(console=Console(stderr=True), transient=True) as bar:
+        _bars.append(bar.stop)
         task = bar.add_task(label, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def end_progress() -> None:
+    """Take away what another thread still shows: nobody else would give the cursor back."""
+    while _bars:
+        _bars.pop()()

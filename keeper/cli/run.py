@@ -33,8 +33,12 @@ def run(once: bool, as_json: bool) -> int:
         Notify(os.environ.get("NOTIFY_SOCKET", "")),
         (lambda told: out.say_json({"agent": told})) if as_json else None,
     )
-    with out.progress("keeping and sealing") if once else nullcontext() as agent.work.shows:
+    first = iter([out.progress("keeping and sealing")])
+    agent.work.shows = lambda: next(first, nullcontext())
+    try:
         return agent.run(once)
+    finally:
+        out.end_progress()
 
 
 @click.group()

@@ -15,6 +15,7 @@ from tests.terminal import Terminal
 
 Command = Callable[..., Ran]
 MANY = 30
+HIDDEN = "\x1b[?25l"
 SHOWN_AGAIN = "\x1b[?25h"
 """What a terminal is told at the end: the cursor is a person's again."""
 
@@ -63,6 +64,7 @@ def on_a_terminal(cli_env: dict[str, str], tmp_path: Path) -> Callable[..., Term
     return start
 
 
+@pytest.mark.accepts("RESTORE-11")
 @pytest.mark.parametrize("words", WORK, ids=lambda words: " ".join(words)[:20])
 def test_on_a_terminal_a_bar_tells_how_far_it_is_and_goes_again(
     prepared: Callable[..., None], on_a_terminal: Callable[..., Terminal], words: tuple[str, ...]
@@ -111,3 +113,51 @@ def test_who_interrupts_it_has_the_cursor_again(
         assert terminal.interrupt() == 130
         assert terminal.seen.rindex(SHOWN_AGAIN) > terminal.seen.rindex("keeping")
         assert "Traceback" not in terminal.seen
+
+
+@pytest.mark.accepts("AGENT-9")
+def test_an_agent_on_a_terminal_shows_its_first_pass_and_its_words_stay_readable(
+    prepared: Callable[..., None], profile: Path, on_a_terminal: Callable[..., Terminal]
+) -> None:
+    for number in range(MANY, 3 * MANY):
+        write_live(profile, CWD, session_id(number), jsonl(*talk("ab", session_id(number))))
+    prepared(("run",))
+    with on_a_terminal(("run",)) as terminal:
+        terminal.wait("ready: ")
+        terminal.wait(r"100%[^%]*\x1b\[\?25h")
+        assert terminal.interrupt() == 0
+        shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.seen)
+        assert re.search(r"keeping and sealing \S* +100%", shown), shown
+        assert re.search(rf"^\s*ready: {3 * MANY} chats live", shown.replace("\r", "\n"), re.MULTILINE), shown
+        assert SHOWN_AGAIN not in terminal.seen.rpartition(HIDDEN)[0]  # a look over everything shows it once
+
+
+def test_an_agent_that_is_ended_in_the_middle_of_its_first_pass_gives_the_cursor_back(
+    prepared: Callable[..., None], profile: Path, cli_env: dict[str, str], tmp_path: Path
+) -> None:
+    for number in range(MANY, 3 * MANY):
+        write_live(profile, CWD, session_id(number), jsonl(*talk("ab", session_id(number))))
+    prepared(("run",))
+    slow = ALONE_ON_THE_MACHINE.replace(
+        'sys.argv[0] = "keeper"',
+        'sys.argv[0] = "keeper"\nimport time\nfrom keeper.transcripts import keep\n'
+        "def slowly(vault, behind, now, progress):\n  for step in range(999): time.sleep(0.02); progress(step, 999)\n"
+        "keep.seal_behind = slowly",
+    )
+    with Terminal([sys.executable, "-c", slow, "run"], {**cli_env, "TERM": "xterm"}, tmp_path) as terminal:
+        terminal.wait("ready: ")
+        terminal.wait(r"\d%")
+        assert terminal.interrupt() == 0
+        assert terminal.seen.rindex(SHOWN_AGAIN) > terminal.seen.rindex(HIDDEN)
+
+
+def test_a_bar_of_a_thread_that_does_not_end_is_taken_away(cli_env: dict[str, str], tmp_path: Path) -> None:
+    program = (
+        "import threading, time\nfrom keeper.cli import out\n"
+        "def show():\n  with out.progress('keeping') as bar:\n    bar(1, 2)\n    time.sleep(99)\n"
+        "threading.Thread(target=show, daemon=True).start()\ntime.sleep(1)\nout.end_progress()\n"
+    )
+    with Terminal([sys.executable, "-c", program], {**cli_env, "TERM": "xterm"}, tmp_path) as terminal:
+        assert terminal.ended() == 0
+        assert "50%" in terminal.seen
+        assert terminal.seen.rindex(SHOWN_AGAIN) > terminal.seen.rindex(HIDDEN)
