@@ -11,6 +11,7 @@ from fault_oracle import lines_of
 from fault_states import State
 from model_keeper import Model
 
+from keeper.errors import Partial
 from tests.conftest import Needs
 from tests.seam import names_of_ours
 
@@ -135,6 +136,16 @@ def a_copied_profile_beside_a_failed_first_keep(state: Model) -> None:
     state.accept(number=0)
 
 
+def a_restore_whose_keep_failed_with_a_subagent(state: Model) -> None:
+    """What it could not keep it could not mend: it says so, and is not done."""
+    state.keep(again=False, number=0)
+    state.subagent(number=0, old=False)
+    state.torn_append(at=1, number=1)
+    state.failure(code=28, forever=False, k=0, number=0, which="restore")
+    assert state.answers[0].exit_code == Partial.exit_code
+    state.restore(number=0, full=False)
+
+
 def put_back_where_it_was_and_written_where_it_is(state: Model) -> None:
     """Moved unseen, gone, put back by a restore that failed: two live files, and neither is touched."""
     state.accept(number=0)
@@ -160,6 +171,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "gone after a killed first keep": ("link", gone_after_a_killed_first_keep),
     "gone while its facts were written": ("link", gone_while_its_facts_were_written),
     "a copied profile beside a failed first keep": ("link", a_copied_profile_beside_a_failed_first_keep),
+    "a restore whose keep failed with a subagent": ("copy", a_restore_whose_keep_failed_with_a_subagent),
     "put back where it was and written where it is": ("link", put_back_where_it_was_and_written_where_it_is),
     "a subagent alone that has other lines": ("no exchange", a_subagent_alone_that_has_other_lines),
 }

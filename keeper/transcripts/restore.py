@@ -186,13 +186,12 @@ class Restorer:
         live = self._live(profile, footprint, place)
         if self.want.dry_run:
             return self._plan(session, place, live)
-        first: Kept | None = None
-        if footprint.transcripts:
-            first = self._keep(profile, footprint, place)
-            if first is not None and first.verdict == "excluded" and (barred := self._barred(session)) is not None:
-                return barred
+        first = self._keep(profile, footprint, place) if footprint.transcripts else None
+        if first is not None and first.verdict == "excluded" and (barred := self._barred(session)) is not None:
+            return barred
         with self.vault.lock(place.chat.name):
             mirror = self._mirror(place)
+            mirror.errors += [KeeperError(first.error, first.cure)] if first is not None and first.error else []
             outcome = self._transcript(mirror, session, footprint.transcripts, live, now_ns)
             # Looked at once more at the end, since a sweep that had judged them by their old times may be running.
             for turn in range(LAST_LOOKS):
