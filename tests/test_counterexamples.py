@@ -111,6 +111,14 @@ def emptied_after_a_killed_first_keep(state: Model) -> None:
     state.judge_left(state.here.root)
 
 
+def another_conversation_after_a_killed_first_keep(state: Model) -> None:
+    """Whose the kept lines are nothing tells, of two profiles: they stay untold, and what was begun goes."""
+    state.crash(k=10, number=0, which="keep all")
+    assert names_of_ours(state.here.root)
+    state.recreate(how="root", number=0)
+    state.accept(number=0)
+
+
 def gone_after_a_killed_first_keep(state: Model) -> None:
     """So does a restore, of what the killed one had kept."""
     state.crash(k=4, number=0, which="keep")
@@ -168,6 +176,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "cut short by a few bytes and written on": ("link", cut_short_by_a_few_bytes_and_written_on),
     "pruned and written on and made anew": ("no exchange", pruned_and_written_on_and_made_anew),
     "emptied after a killed first keep": ("link", emptied_after_a_killed_first_keep),
+    "another conversation after a killed first keep": ("copy", another_conversation_after_a_killed_first_keep),
     "gone after a killed first keep": ("link", gone_after_a_killed_first_keep),
     "gone while its facts were written": ("link", gone_while_its_facts_were_written),
     "a copied profile beside a failed first keep": ("link", a_copied_profile_beside_a_failed_first_keep),

@@ -237,6 +237,7 @@ def adopt_orphans(vault: Vault, among: Sequence[str] | None = None) -> None:
         chat = vault.chat(name)
         try:
             with vault.lock(name, ORPHAN_WAIT_S):
+                disk.drop(chat.facts_begun)
                 facts = told = vault.facts(chat)
                 if facts is None and set(chat.names()) <= {"swap"} and not leftovers(chat.swap):
                     disk.remove_tree(chat.path)  # its first keep came to keeping nothing
