@@ -127,6 +127,15 @@ def gone_after_a_killed_first_keep(state: Model) -> None:
     state.judge_left(state.here.root)
 
 
+def gone_before_all_was_sealed(state: Model) -> None:
+    """The pass that seals it has its row tell so, and the next one writes nothing, whoever looks at it again."""
+    state.crash(k=7, number=0, which="keep")
+    state.unlink(number=0)
+    state.keep_all(again=True)
+    state.crash(k=0, number=0, which="restore")
+    state.keep_all(again=True)
+
+
 def gone_while_its_facts_were_written(state: Model) -> None:
     """The session is in no profile any more, and its chat has a `chat.json` that is not the one that was begun."""
     state.keep_all(again=False)
@@ -178,6 +187,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "emptied after a killed first keep": ("link", emptied_after_a_killed_first_keep),
     "another conversation after a killed first keep": ("copy", another_conversation_after_a_killed_first_keep),
     "gone after a killed first keep": ("link", gone_after_a_killed_first_keep),
+    "gone before all was sealed": ("link", gone_before_all_was_sealed),
     "gone while its facts were written": ("link", gone_while_its_facts_were_written),
     "a copied profile beside a failed first keep": ("link", a_copied_profile_beside_a_failed_first_keep),
     "a restore whose keep failed with a subagent": ("copy", a_restore_whose_keep_failed_with_a_subagent),

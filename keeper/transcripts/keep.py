@@ -72,6 +72,7 @@ class Keeper:
         self.dirty: dict[str, None] = {}
         self.family = Family(vault)
         self.behind: Behind = {}
+        self.swept: list[Row] = []
 
     # ------------------------------------------------------------------ many, one
 
@@ -110,8 +111,9 @@ class Keeper:
             own = [rows for (whose, _), rows in self.known.items() if whose == str(profile)]
             gone = [row for rows in own for row in rows if not looked_at.get(row.session)]
             for row in swept.look(self.vault, gone, self.behind, self.now):
-                if row.session not in looked_at:
+                if row.session not in met:
                     self.rows[(row.chat, row.session)] = row
+            self.swept += [row for row in gone if row.session not in met and row.chat in self.behind]
         return answers
 
     def session(self, profile: Path, session: str) -> Kept | None:
@@ -325,7 +327,10 @@ class Keeper:
     def seal(self, progress: Count | None = None) -> dict[str, str]:
         """Seal what the pass has kept, after `finish`, since a seal takes longer; which chats could not be, and why."""
         behind, self.behind = self.behind, {}
-        return seal_behind(self.vault, behind, self.now, progress)
+        failed = seal_behind(self.vault, behind, self.now, progress)
+        rows, self.swept = self.swept, []
+        durable.write_rows(self.vault, swept.look(self.vault, rows, {}, self.now))
+        return failed
 
     def finish(self) -> None:
         """Make durable what this run covers, then write the rows: the folder is durable before the row."""

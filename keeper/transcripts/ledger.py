@@ -90,6 +90,8 @@ def row_after(row: Row | None, new: Row, outcome: Outcome, kept: os.stat_result 
     elif outcome.verdict not in (Verdict.ABSENT, Verdict.SAME, Verdict.TOMBSTONED):
         state = str(outcome.verdict)
     seen = (0, 0, 0)
+    if outcome.verdict is Verdict.ABSENT and row is not None and not row.live_inode:
+        seen = (0, 0, row.kept_size)  # all of a swept one was found sealed
     if outcome.inode and kept is not None and kept.st_ino != outcome.inode:
         seen = (outcome.inode, outcome.size, kept.st_size)
     since = row.since if row else new.since
