@@ -127,6 +127,16 @@ def gone_after_a_killed_first_keep(state: Model) -> None:
     state.judge_left(state.here.root)
 
 
+def emptied_beside_its_second_link_and_written_on(state: Model) -> None:
+    """Split: what follows hangs on what the file has no more, so it is no tail that is taken unseen."""
+    state.accept(number=0)
+    for at in (420, 0):
+        state.truncate_in_place(at=at, number=0)
+        state.keep_all(again=False)
+    state.nul_run(number=0)
+    state.keep_all(again=True)
+
+
 def gone_before_all_was_sealed(state: Model) -> None:
     """The pass that seals it has its row tell so, and the next one writes nothing, whoever looks at it again."""
     state.crash(k=7, number=0, which="keep")
@@ -187,6 +197,7 @@ PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "emptied after a killed first keep": ("link", emptied_after_a_killed_first_keep),
     "another conversation after a killed first keep": ("copy", another_conversation_after_a_killed_first_keep),
     "gone after a killed first keep": ("link", gone_after_a_killed_first_keep),
+    "emptied beside its second link and written on": ("link", emptied_beside_its_second_link_and_written_on),
     "gone before all was sealed": ("link", gone_before_all_was_sealed),
     "gone while its facts were written": ("link", gone_while_its_facts_were_written),
     "a copied profile beside a failed first keep": ("link", a_copied_profile_beside_a_failed_first_keep),

@@ -126,8 +126,9 @@ def _quick(pair: Pair, known: Known, live: os.stat_result, kept: os.stat_result)
         return None
     if known.mode == "split":
         linked = regular(pair.live_link)
-        # The link holds the inode, so its number is no other file's: the size tells whether it grew.
-        if linked is None or linked.st_ino != live.st_ino or live.st_size < known.live_size:
+        # The link holds the inode, so its number is no other file's: the size tells whether it grew. One that was empty
+        # is judged by what it has now.
+        if linked is None or linked.st_ino != live.st_ino or not 0 < known.live_size <= live.st_size:
             return None
         return _tail(pair, live.st_ino, known.live_size, Outcome(Verdict.SAME, "split", "split"))
     if known.mode != "copy" or live.st_size < kept.st_size:
