@@ -116,6 +116,7 @@ def another_conversation_after_a_killed_first_keep(state: Model) -> None:
     state.crash(k=10, number=0, which="keep all")
     assert names_of_ours(state.here.root)
     state.recreate(how="root", number=0)
+    state.keep_all(again=True)
     state.accept(number=0)
 
 

@@ -150,7 +150,8 @@ def _profile_of(vault: Vault, chat: Chat, session: str, rows: list[Row]) -> str 
     if len(silent) == 1:
         return silent[0]  # its live file has no conversation any more: the others' have another one
     left = [one for one in profiles if one not in elsewhere]
-    return left[0] if len(left) == 1 or (left and not living) else None
+    # One in which it does not live has it by elimination only where it lives in none.
+    return left[0] if left and (not living or (len(left) == 1 and left[0] in living)) else None
 
 
 def fold(vault: Vault, session: str, found: list[Place], dry_run: bool) -> None:
