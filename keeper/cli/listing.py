@@ -17,6 +17,9 @@ from keeper.cli import doctor, out
 from keeper.doctor import sweeps
 from keeper.transcripts.choose import ORDERS, Asked, by_directory, chosen
 from keeper.transcripts.describe import UNKEPT, Described, age, describe, describe_live
+from keeper.transcripts.exclude import Exclusion
+from keeper.transcripts.gate import left_out
+from keeper.transcripts.policy import EXCLUDE
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
@@ -48,7 +51,7 @@ def list_(
     vault, now = out.open_vault(), out.now()
     own = str(claude.effective(profile)) if profile else ""
     risks = _risks(vault, now, own) if at_risk else []
-    chats = chosen(_at_risk(vault, risks) if at_risk else _kept(vault, own, asked), asked, sort, reverse)
+    chats = chosen(_at_risk(vault, risks, now) if at_risk else _kept(vault, own, asked), asked, sort, reverse)
     out.notes(vault)
     if as_json:
         due = {(risk.profile, session): out.iso(when) for risk in risks for session, when in risk.due.items()}
@@ -102,14 +105,16 @@ def _risks(vault: Vault, now: float, own: str) -> list[Risk]:
     return risks
 
 
-def _at_risk(vault: Vault, risks: list[Risk]) -> list[Described]:
+def _at_risk(vault: Vault, risks: list[Risk], now: float) -> list[Described]:
     """The chats that are due, kept or not."""
     due = {(risk.profile, session): path for risk in risks for session, path in risk.paths.items()}
     rows = [row for row in vault.rows() if (row.profile, row.session) in due]
     kept = {(row.profile, row.session) for row in rows}
-    policy = vault.settings.policy
-    alone = [describe_live(path, session, profile, policy) for (profile, session), path in due.items()
-             if (profile, session) not in kept]  # fmt: skip
+    exclusion, default = Exclusion(vault), vault.settings.policy
+    alone = [
+        describe_live(path, session, profile, EXCLUDE if left_out(exclusion, profile, session, path, now) else default)
+        for (profile, session), path in due.items() if (profile, session) not in kept
+    ]  # fmt: skip
     return [*describe(vault, rows), *(one for one in alone if one is not None)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from keeper.claude import Footprint
 from keeper.transcripts.activity import barred
@@ -19,6 +20,12 @@ from keeper.transcripts.index import Row
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.rules import Rule
 from keeper.transcripts.vault import Vault
+
+
+def left_out(exclusion: Exclusion, profile: str, session: str, live: str, now: float) -> bool:
+    """Whether a session that lives and is not kept is not to be: a rule excludes it, or it is past a bound."""
+    excluded = exclusion.of_live(profile, Footprint(session, [Path(live)]), None, None) is not None
+    return excluded or bool(barred(exclusion.vault, session, [live], now))
 
 
 class Gate:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from tests.build import CWD, append, jsonl, meta, prompt, session_id, talk, write_live
 from tests.chat import everything, put, sweep, write_whole
 from tests.conftest import Ran
+from tests.terminal import Terminal
 
 S, T = session_id(1), session_id(2)
 CANARY = b"the words of the person"
@@ -205,3 +208,76 @@ def test_a_rule_that_is_not_there_cannot_be_removed(run_keeper: Keeper) -> None:
     assert run_keeper("exclude", "remove", "--cwd", "/b").code == 4
     assert run_keeper("exclude", "remove", "--cwd", "/a").code == 0
     assert run_keeper("exclude", "list", "--json").json["rules"] == []
+
+
+@pytest.mark.accepts("BOTH-4", "POLICY-1")
+def test_no_report_takes_an_excluded_chat_for_one_that_is_not_kept_yet(
+    profile: Path, vault_home: Path, run_keeper: Keeper
+) -> None:
+    def told() -> tuple[str, int, list[str]]:
+        doctor = run_keeper("doctor", "--json").json["checks"]
+        (capture,) = [one["state"] for one in doctor if one["name"] == "capture"]
+        lines = run_keeper("status", "--openmetrics").text.splitlines()
+        (unkept,) = [line for line in lines if line.startswith("keeper_unkept_sessions{")]
+        risk = run_keeper("list", "--at-risk", "--json").json["chats"]
+        return capture, int(float(unkept.split()[-1])), [one["policy"] for one in risk]
+
+    write_whole(profile, T, cwd="/srv/open")
+    assert run_keeper("keep").code == 0
+    write_whole(profile, S)
+    assert told() == ("fail", 1, ["keep", "keep"]), "so it would be told if it were to be kept"
+    assert run_keeper("exclude", "add", "--session", S).code == 0
+    state, unkept, policies = told()
+    assert (state, unkept, sorted(policies)) == ("ok", 0, ["exclude", "keep"])
+
+
+@pytest.mark.accepts("POLICY-1")
+def test_a_rule_that_is_not_applied_yet_lets_nothing_be_put_back(
+    profile: Path, cli_env: dict[str, str], vault_home: Path, run_keeper: Keeper
+) -> None:
+    for session in (S, T):
+        write_whole(profile, session)
+    assert run_keeper("keep").code == 0
+    sweep(profile)
+    live = write_live(profile, CWD, T, jsonl(*talk("ab", T)))
+    was = everything(profile)
+    put(Path(cli_env["KEEPER_CONFIG"]), f'[[exclude]]\ncwd = "{CWD}"\n'.encode())
+    gone = run_keeper("restore", S)
+    assert gone.code == 4
+    assert "excluded by the rule" in gone.err
+    assert run_keeper("restore", T, "--json").json["verdict"] == "excluded"
+    assert run_keeper("restore", "--all", "--json").json["sessions"] == []
+    assert everything(profile) == was
+    assert live.read_bytes() == jsonl(*talk("ab", T))
+
+
+@pytest.mark.accepts("POLICY-1")
+def test_a_hook_of_an_excluded_session_makes_nothing_and_fails_at_nothing(
+    profile: Path, cli_env: dict[str, str], vault_home: Path, run_keeper: Keeper
+) -> None:
+    assert run_keeper("exclude", "add", "--entrypoint", "sdk-*").code == 0
+    live = write_live(profile, CWD, S, jsonl(prompt("a", None, session=S, entrypoint="sdk-cli")))
+    for event in ("SessionStart", "UserPromptSubmit", "Stop", "SessionEnd"):
+        payload = {"hook_event_name": event, "session_id": S, "transcript_path": str(live), "cwd": CWD}
+        assert run_keeper("hook", stdin=json.dumps(payload).encode()).code == 0
+    assert not (Path(cli_env["XDG_STATE_HOME"]) / "keeper" / "hook.log").exists()
+    assert [path for path in vault_home.rglob("*") if S in path.name] == []
+
+
+@pytest.mark.accepts("POLICY-2")
+@pytest.mark.parametrize(("key", "code", "left"), [("n", 130, [S]), ("y", 0, [])])
+def test_on_a_terminal_a_person_is_asked_for_sole_copies(
+    key: str, code: int, left: list[str], profile: Path, cli_env: dict[str, str], vault_home: Path, tmp_path: Path,
+    run_keeper: Keeper,
+) -> None:  # fmt: skip
+    write_whole(profile, S)
+    assert run_keeper("keep").code == 0
+    sweep(profile)
+    words = [sys.executable, "-m", "keeper", "exclude", "add", "--cwd", CWD]
+    with Terminal(words, cli_env, tmp_path) as terminal:
+        terminal.wait(f"sole copy: {S}")
+        terminal.wait("Go on")
+        terminal.type(f"{key}\n")
+        assert terminal.ended() == code
+    assert [path.name for path in (vault_home / "chats").iterdir()] == left
+    assert len(run_keeper("exclude", "list", "--json").json["rules"]) == (key == "y")
