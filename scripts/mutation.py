@@ -42,12 +42,11 @@ MODULES = {
     "swap": ("swap", "mutants", "guards"),
     "seal": ("seal", "mutants"),
     "keep": (
-        *("keep", "mutants", "verdict", "verdict_table", "guards", "head", "mirror", "pair", "copies", "lineage"),
-        *("policy", "vault", "versions", "restore_place", "tests/cli/test_commands.py"),
-        "tests/cli/test_policy_commands.py",
+        *("keep", "mutants_keep", "verdict", "guards", "head", "pair", "mirror", "lineage", "policy", "vault"),
+        *("restore_place", "tests/cli/test_commands.py", "tests/cli/test_policy_commands.py"),
     ),
     "restore": (
-        *("restore", "restore_place", "mutants", "mass", "guards", "head"),
+        *("restore", "restore_place", "mutants_keep", "mass", "guards", "head"),
         *("tests/cli/test_commands.py", "tests/cli/test_policy_commands.py"),
     ),
 }

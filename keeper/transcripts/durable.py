@@ -45,12 +45,19 @@ def write_rows(vault: Vault, rows: Sequence[Row]) -> None:
         except IndexLost:
             vault.reindex()
             vault.index.write(put=rows)
-        went = [row for row in rows if not os.path.isdir(vault.chat(row.chat).path) and vault.went(row)]
+        went = [row for row in rows if _went(vault, row)]
         if went:
             vault.index.write(drop=[(row.chat, row.session) for row in went])
     except (DiskError, IndexLost, Locked) as error:
         # All is kept and durable; the rows can be told again from the folders.
         vault.notes.append(f"kept, but the index could not be written: {error}")
+
+
+def _went(vault: Vault, row: Row) -> bool:
+    """Whether its chat was removed since, by a rule, a plan or a forget; what a hand removed is seen to by settling."""
+    if os.path.isdir(vault.chat(row.chat).path):
+        return False
+    return vault.went(row) or vault.forgotten(row.profile, row.session) is not None
 
 
 def tell_families(vault: Vault, family: Family) -> None:
