@@ -139,11 +139,11 @@ class Restorer:
     def _barred(self, session: str) -> Restored | None:
         """The answer for an excluded session: its live file, untouched. None where a profile has it that is not to be
         excluded. Raises NotKept where Claude has no file of it either (BOTH-4)."""
-        exclusion, met = Exclusion(self.vault), dict[Path, str]()
-        lives: list[tuple[Path, Path]] = []
-        rows = {Path(row.profile): row for row in self.vault.rows(session)} if exclusion.rules() else {}
-        named = [self.want.profile] if self.want.profile else places.profiles_of(self.vault)
-        for profile in named if exclusion.rules() else ():
+        if not (exclusion := Exclusion(self.vault)).rules():
+            return None  # asking for all profiles costs a look at every process
+        met, lives = dict[Path, str](), list[tuple[Path, Path]]()
+        rows = {Path(row.profile): row for row in self.vault.rows(session)}
+        for profile in [self.want.profile] if self.want.profile else places.profiles_of(self.vault):
             footprint = _footprint(profile, session)
             if profile in rows or footprint.transcripts:
                 rule = exclusion.of_live(str(profile), footprint, None, rows.get(profile))

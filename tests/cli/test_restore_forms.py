@@ -132,3 +132,10 @@ def test_an_encoding_that_has_not_the_character_has_it_escaped(entry: str, kept:
 def test_with_a_closed_stderr_nothing_of_it_goes_to_stdout(entry: str, kept: Path, forms: Forms) -> None:
     told = forms.run(entry, ["restore", NEVER], "import os; os.close(2); sys.stderr = None")
     assert told[:2] == (4, b"")
+
+
+@pytest.mark.parametrize("entry", [BY_CLICK, PLAIN])
+def test_without_a_rule_no_other_process_is_looked_at(entry: str, kept: Path, forms: Forms) -> None:
+    """It is what a restore of one session would wait longest for."""
+    told = forms.run(entry, ["restore", S], "def looked(*_): raise OSError('looked')\nclaude.running_profiles = looked")
+    assert told[0] == 0
