@@ -17,7 +17,7 @@ def main() -> None:
     """Run the command that was called."""
     words = sys.argv[1:]
     if words == ["hook"]:
-        sys.exit(hook())
+        os._exit(hook())  # Claude waits, and nothing of ours waits for what the interpreter tidies up at its end
     sessions = [word for word in words[1:] if word != "--json"]
     if words[:1] == ["restore"] and sessions and not any(word.startswith("-") for word in sessions):
         sys.exit(restore(sessions, as_json="--json" in words))
