@@ -8,13 +8,15 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keeper import claude, disk
 from keeper.claude import folder_names
 from keeper.errors import Locked, NotKept, Partial, Refused
 from keeper.files import CURES
@@ -46,6 +48,12 @@ from tests.seam import (
 
 A, B, C, D = talk("abcd")
 LONG = [prompt(f"long{number}", None, f"{number} " * 1000) for number in range(8)]
+
+
+@pytest.fixture(autouse=True)
+def nobody_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Claude that runs on this machine teaches its profile, and that may have a session of the same id."""
+    monkeypatch.setattr(claude, "running_profiles", lambda *_: [])
 
 
 @pytest.fixture(params=["one volume", "two volumes"])
@@ -439,6 +447,52 @@ def test_a_chat_that_is_forgotten_before_its_row_is_written_is_in_no_list(near: 
     assert [row.session for row in near.vault().rows()] == [other.session]
 
 
+@pytest.mark.accepts("KEEP-19", "KEEP-10")
+def test_one_of_two_live_files_that_is_swept_right_after_it_was_listed_hides_no_other(
+    near: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cwd in (near.cwd, "/srv/demo/other"):
+        write_live(near.profile, cwd, near.session, jsonl(A, B))
+    look = claude.survey
+
+    def swept(profile: Path, only: str | None = None) -> claude.Survey:
+        found = look(profile, only)
+        found.footprints[near.session].transcripts[0].unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(claude, "survey", swept)
+    assert near.keep_all()[near.session].action == "linked"
+    assert lines_of(near.kept) == [A, B]
+
+
+@pytest.mark.accepts("FIT-8", "KEEP-5")
+def test_what_was_told_of_a_session_stays_told(near: World) -> None:
+    write_live(near.profile, near.cwd, near.session, jsonl(A, B))
+    near.keep()
+    write_live(near.profile, near.cwd, near.session, jsonl(*talk("ef", parent="d")))
+    assert near.keep().gaps == ("d",)
+    told = facts_of(near)["sessions"][near.session]
+    assert told["gaps"] == ["d"]
+    append(near.live, jsonl(*talk("g", parent="f")))
+    for keep in (near.keep, near.keep_all):
+        keep()
+        assert facts_of(near)["sessions"][near.session] == told
+
+
+@pytest.mark.accepts("KEEP-11")
+def test_a_chat_that_a_hand_removed_is_kept_again_under_its_own_name_where_it_is_adopted(near: World) -> None:
+    second(near).keep()
+    write_live(near.profile, near.cwd, near.session, jsonl(A, B))
+    near.keep()
+    shutil.rmtree(near.chat)
+    assert near.keep().verdict == "forgotten"
+    near.keep(Options(adopt=True))
+    shutil.rmtree(near.chat)
+    told = near.keep(Options(adopt=True))
+    assert (told.action, told.chat) == ("linked", near.session)
+    assert near.kept.samefile(near.live)
+
+
 # --- restore --------------------------------------------------------------------------------------------
 
 
@@ -515,7 +569,7 @@ def test_a_dry_run_tells_the_verdict_the_deed_and_what_live_lacks_and_the_restor
 @pytest.mark.accepts("FIT-4")
 def test_lines_that_no_cli_reads_are_told_by_their_number(here: World) -> None:
     bad = b'{"a":1}{"b":2}'
-    for lines, said in (([A, bad, B], "line 2: "), ([bad, A, bad, B, bad], "line 1 and 2 more: ")):
+    for lines, said in (([A, bad, B], "line 2: "), ([A, bad, B, bad], "line 2 and 1 more: ")):
         write_live(here.profile, here.cwd, here.session, jsonl(*lines))
         here.keep()
         told = here.restore()
@@ -877,3 +931,25 @@ def test_a_run_that_kept_a_chat_writes_nothing_more_of_it_once_a_rule_removed_it
     assert keep().action == "linked"
     keeper.finish()
     assert [row.session for row in near.vault().rows()] == [near.session]
+
+
+@pytest.mark.accepts("KEEP-2", "RESTORE-5")
+def test_a_restore_waits_for_each_chat_that_keeps_the_session(near: World) -> None:
+    write_live(near.profile, near.cwd, near.session, jsonl(A, B))
+    near.keep()
+    near.keep(Options(chat="the-hosts"))
+    hasty = replace(near, settings=replace(near.settings, lock_wait_s=0.05))
+    for chat in (near.session, "the-hosts"):
+        with near.vault().lock(chat), pytest.raises(Locked):
+            hasty.restore()
+    taken: list[str] = []
+
+    @contextmanager
+    def lock(path: str, wait_s: float) -> Iterator[None]:
+        taken.append(Path(path).name)
+        yield
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk, "lock", lock)
+        near.restore()
+    assert set(taken) == {f"{near.session}.lock", "the-hosts.lock"}
