@@ -93,7 +93,7 @@ def test_the_new_chat_is_told_where_it_came_from_once_it_has_a_file(
     claude.calls(payload("Stop", new))
     assert run_keeper("keep").code == 0
     assert cleared_from(run_keeper, T) == S
-    assert f"cleared_from: {S}" in run_keeper("show", T).text
+    assert f"cleared   {S}" in run_keeper("show", T).text
 
 
 @pytest.mark.alone
