@@ -323,7 +323,8 @@ def start(stage: Stage) -> Iterator[Line]:
 
 
 def hook(stage: Stage) -> Iterator[Line]:
-    """What Claude waits for at a turn's end, the turn of 5 kB kept and sealed within it: with an agent, and without."""
+    """What Claude waits for at a turn's end, the turn of 5 kB kept and sealed within it, and what a person does before
+    a resume: with an agent, and without."""
     tree = data.profile(stage.disk / "hook", 20, 2 * MB, companions=True)
     env = stage.env(tree.path, stage.new("vault"))
     timed([*KEEPER, "keep", "--profile", str(tree.path)], env)
@@ -335,6 +336,10 @@ def hook(stage: Stage) -> Iterator[Line]:
             file.write(b'{"type":"user","uuid":"%s","text":"%s"}\n' % (os.urandom(16).hex().encode(), b"x" * 5000))
         return timed([*KEEPER, "hook"], env, json.dumps(payload).encode())
 
+    def swept() -> float:
+        tree.transcript(1).unlink()
+        return timed([*KEEPER, "restore", tree.sessions[1]], env)
+
     for what, limit in (("no agent", None), ("an agent", 5.0)):
         agent = None
         if limit is not None:
@@ -344,14 +349,16 @@ def hook(stage: Stage) -> Iterator[Line]:
             assert agent.stdout is not None
             agent.stdout.read(1)  # ready
         try:
-            took = medians(in_turn(3 * stage.rounds, {"hook": turn_ends, "bare": lambda: timed(PYTHON)}))
+            runs = {"hook": turn_ends, "restore": swept, "bare": lambda: timed(PYTHON)}
+            took = medians(in_turn(3 * stage.rounds, runs))
         finally:
             if agent is not None:
                 agent.terminate()
                 agent.communicate()
-        detail = f"{_ms(took['hook'])} / {_ms(took['bare'])}"
-        ratio = took["hook"] / took["bare"]
-        yield Line("hook", f"`keeper hook`, {what}, by `python -c pass`", ratio, "×", limit, detail=detail)
+        for name, done in (("hook", "`keeper hook`"), ("restore", "`keeper restore`, the chat swept")):
+            detail = f"{_ms(took[name])} / {_ms(took['bare'])}"
+            ratio = took[name] / took["bare"]
+            yield Line("hook", f"{done}, {what}, by `python -c pass`", ratio, "×", limit, detail=detail)
 
 
 def agent(stage: Stage) -> Iterator[Line]:

@@ -31,9 +31,14 @@ def restore(sessions: list[str], as_json: bool) -> int:
     from keeper.cli.ends import ended
 
     def run() -> int:
-        from keeper.cli.put_back import put_back
+        from keeper.cli.answers import by_the_agent
 
-        return put_back(sessions, as_json)
+        code = by_the_agent(sessions[0], as_json) if len(sessions) == 1 else None
+        if code is None:
+            from keeper.cli.put_back import put_back
+
+            code = put_back(sessions, as_json)
+        return code
 
     return ended(run)
 

@@ -14,15 +14,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
-import orjson
-
-from keeper import settings
 from keeper.errors import KeeperError, Usage
-from keeper.transcripts.vault import Vault
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, TextIO, TypeVar
+
+    from keeper.transcripts.vault import Vault
 
     Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -39,6 +37,9 @@ def json_option(command: Decorated) -> Decorated:
 
 def open_vault(make: bool = False) -> Vault:
     """The vault that the settings file and the environment name."""
+    from keeper import settings
+    from keeper.transcripts.vault import Vault
+
     return Vault.open(settings.load(os.environ), make=make)
 
 
@@ -75,6 +76,8 @@ def time_ns(text: str) -> int:
 
 def say_json(answer: dict[str, Any]) -> None:
     """One object, its schema first."""
+    import orjson
+
     whole = {"schema": 1, **answer}
     try:
         data = orjson.dumps(whole, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 
 from keeper.cli import out
+from keeper.cli.answers import say
 from keeper.doors.cli_version import installed_version
 from keeper.errors import KeeperError
 from keeper.transcripts.restore import Restored, Restorer, Want, failed
@@ -30,12 +32,10 @@ def answer(restorer: Restorer, sessions: Sequence[str], as_json: bool) -> int:
     answers = [_one(restorer, session, alone=len(sessions) == 1) for session in sessions]
     out.notes(restorer.vault)
     if as_json:
-        from dataclasses import asdict
-
         out.say_json(asdict(answers[0]) if len(answers) == 1 else {"sessions": [asdict(one) for one in answers]})
     else:
         for one in answers:
-            _say(one)
+            say(asdict(one))
             _offer(restorer, one)
     if len(answers) == 1:
         return answers[0].exit_code
@@ -50,18 +50,6 @@ def _one(restorer: Restorer, session: str, alone: bool) -> Restored:
         if alone:
             raise
         return failed(session, error)
-
-
-def _say(answer: Restored) -> None:
-    files = f", {answer.files} other files" if answer.files else ""
-    records = f", {answer.records} records" if answer.records is not None else ""
-    out.say(f"{answer.session}  {answer.verdict}: {answer.action}{records}{files}")
-    for warning in answer.warnings:
-        out.warn(warning)
-    if answer.error:
-        out.warn(f"{answer.session}: {answer.error}")
-    if answer.resume:
-        out.say(f"  resume with: {answer.resume}")
 
 
 def _offer(restorer: Restorer, answer: Restored) -> None:

@@ -11,7 +11,7 @@ import signal
 import sys
 
 from keeper import homes
-from keeper.doors import flags
+from keeper.doors import flags, handed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 DONE, CHOOSE, FAILED = 0, 10, 11
 """Start Claude; ask the person first; start Claude, what failed has been said."""
-AGENT_S = 4.0
-"""So long the agent may take for a restore; the shim waits for 10 s in all."""
 AGENT_STATUS_S = 0.5
 LOCK_S = 5.0
 """So long a chat that another process holds is waited for: the shim's own limit would not say what it was."""
@@ -49,7 +47,7 @@ def before(real: str, words: list[str]) -> int:
     vault, profile = _places()
     session = asked.session()
     agent = agent_keeps(vault, profile)
-    if agent and (asked.kind == flags.PLAIN or (session and _agent_restores(vault, session, profile, words))):
+    if agent and (asked.kind == flags.PLAIN or (session and _agent_restores(vault, session, profile))):
         return DONE
     from keeper.doors import resume
 
@@ -61,14 +59,9 @@ def before(real: str, words: list[str]) -> int:
 
 def _places() -> tuple[str, str]:
     """The vault, and the profile that Claude is about to use, as the settings have them."""
-    vault = homes.named_vault(os.environ)
-    if vault is None and os.path.lexists(homes.config(os.environ)):
-        from keeper import settings
-
-        vault = str(settings.load(os.environ).vault)
     home = homes.user(os.environ)
     profile = homes.absolute(os.environ.get("CLAUDE_CONFIG_DIR") or f"{home}/.claude", home)
-    return vault or homes.default_vault(os.environ), os.path.realpath(profile)
+    return handed.vault_of(os.environ), os.path.realpath(profile)
 
 
 def choose(words: list[str]) -> int:
@@ -100,12 +93,9 @@ def _start(real: str) -> Start:
     return resume.Start(values, Path(_places()[1]), os.getcwd(), real)
 
 
-def _agent_restores(vault: str, session: str, profile: str, words: list[str]) -> bool:
-    from keeper import wire
-
-    request: dict[str, object] = {"do": "restore", "session": session, "profile": profile, "argv": words}
-    answer = wire.ask(vault, request, AGENT_S)
-    if answer is None or answer.get("ok") is not True:
+def _agent_restores(vault: str, session: str, profile: str) -> bool:
+    answer = handed.restore(vault, session, profile)
+    if answer is None:
         return False
     warnings = answer.get("warnings")
     for line in warnings if isinstance(warnings, list) else ():

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.running import running
 from tests.build import CWD, append, jsonl, prompt, session_id, talk, write_live
-from tests.chat import sweep, write_whole
+from tests.chat import put, sweep, write_whole
 from tests.seam import world
 
 S, T, NEVER = session_id(1), session_id(2), session_id(9)
@@ -22,7 +23,7 @@ sys.argv = ["keeper", *{words}]
 try:
     main()
 finally:
-    print("click" in sys.modules, file=open({told!r}, "w"))
+    print(*(name for name in ("click", "keeper.transcripts") if name in sys.modules), file=open({told!r}, "w"))
 """
 BY_CLICK, PLAIN = "main", "entry"
 
@@ -47,7 +48,11 @@ class Forms:
         return done.returncode, done.stdout, done.stderr
 
     def loaded_click(self) -> bool:
-        return self.told.read_text() == "True\n"
+        return "click" in self.loaded()
+
+    def loaded(self) -> list[str]:
+        """What the last run has loaded: of click and the core."""
+        return self.told.read_text().split()
 
 
 @pytest.fixture
@@ -139,3 +144,41 @@ def test_without_a_rule_no_other_process_is_looked_at(entry: str, kept: Path, fo
     """It is what a restore of one session would wait longest for."""
     told = forms.run(entry, ["restore", S], "def looked(*_): raise OSError('looked')\nclaude.running_profiles = looked")
     assert told[0] == 0
+
+
+@pytest.mark.accepts("RESTORE-7")
+@pytest.mark.parametrize("swept", [False, True], ids=["whole", "swept"])
+@pytest.mark.parametrize("json", [[], ["--json"]], ids=["text", "json"])
+def test_where_an_agent_runs_it_does_it_and_the_answer_is_the_same(
+    json: list[str], swept: bool, kept: Path, profile: Path, forms: Forms
+) -> None:
+    whole = kept.read_bytes()
+    answers = []
+    with running(forms.env):
+        for entry, loads in ((BY_CLICK, ["click", "keeper.transcripts"]), (PLAIN, [])):
+            if swept:
+                sweep(profile)
+            answers.append(forms.run(entry, ["restore", S, *json]))
+            assert forms.loaded() == loads
+            assert kept.read_bytes() == whole
+        assert answers[0] == answers[1]
+        assert answers[0][0] == 0
+        # What the agent cannot is for this process, and fails as it does without one.
+        assert forms.run(BY_CLICK, ["restore", NEVER, *json]) == forms.run(PLAIN, ["restore", NEVER, *json])
+
+
+@pytest.mark.accepts("FIT-3")
+def test_where_the_folder_hangs_on_the_cli_the_agent_leaves_it_to_the_door(
+    profile: Path, vault_home: Path, home: Path, forms: Forms, tmp_path: Path
+) -> None:
+    cwd = "/srv/" + "long-" * 50
+    live = write_live(profile, cwd, S, jsonl(*talk("ab", S, cwd=cwd)))
+    world(profile, vault_home, home / ".local" / "state" / "keeper").keep_all()
+    claude = put(tmp_path / "bin" / "claude", b"#!/bin/sh\necho 2.1.328\n")
+    claude.chmod(0o700)
+    with running(forms.env):
+        sweep(profile)
+        code, said, _ = forms.run(PLAIN, ["restore", S], PATH=f"{claude.parent}:{forms.env['PATH']}")
+        assert (code, "keeper.transcripts" in forms.loaded()) == (0, True), said
+    assert not live.exists()
+    assert len(list(profile.glob(f"projects/*/{S}.jsonl"))) == 1
