@@ -20,6 +20,7 @@ from typing import Any
 
 from keeper import disk
 from keeper.agent import state
+from keeper.agent.answers import Answers
 from keeper.agent.asks import Asks
 from keeper.agent.condition import Condition
 from keeper.agent.eyes import Eyes
@@ -34,10 +35,9 @@ from keeper.agent.server import Server
 from keeper.agent.service import Notify
 from keeper.agent.watch import Watch
 from keeper.agent.work import Pass, Stopped, Work
-from keeper.agent.workers import AGAIN_S, Workers
+from keeper.agent.workers import Workers
 from keeper.claude import is_session
-from keeper.errors import KeeperError, Locked, Usage
-from keeper.files import told as failure_told
+from keeper.errors import KeeperError, Locked
 from keeper.settings import Settings
 from keeper.transcripts.vault import Vault
 
@@ -81,13 +81,13 @@ class Agent:
         self.watch = Watch((), self.hint, self.clock)
         self.resident = Resident(self.work, self.condition, lambda *key: self.queue.add(Task(*key), GONE_S))
         self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job, self.policy.job])
-        self.server = Server(self.settings.vault, self.answer)
         self.eyes = Eyes(self.work, self.resident, self.growth, self.condition, self.clock)
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, lambda: self.ended)
+        self.answers = Answers(self.work, self.workers, self.queue, self.asks, self.status)
+        self.server = Server(self.settings.vault, self.answers.to)
         self.told = ""
         self.failing = False
         self.ready = 0.0
-        self.hooked: float | None = None
         self.profiles: list[Path] = []
         self.pause_s = self.again_due = RETRY_S
         self.who = state.who(time.time())
@@ -188,7 +188,7 @@ class Agent:
                 self._poll(self.watch.polled())
             if not self.server.reachable():
                 self.server.stop()
-                self.server = Server(self.settings.vault, self.answer)
+                self.server = Server(self.settings.vault, self.answers.to)
                 self.condition.safely("doors", self.server.start)
             self._again(now)
             self._see()
@@ -347,7 +347,7 @@ class Agent:
             "pid": self.who.pid,
             "since": self.who.since,
             "ready": self.ready or None,
-            "hooked": self.hooked,
+            "hooked": self.answers.hooked,
             "who": asdict(self.who),
             "degraded": self.condition.troubles() or None,
             "watches": {"count": cost.watches, "limit": cost.limit, "bytes": cost.bytes},
@@ -359,42 +359,3 @@ class Agent:
             "sealing": {"done": sealing[0], "of": sealing[1]} if sealing else None,
             "events": self.condition.events,
         }
-
-    # ------------------------------------------------------------------ the doors
-
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """What a door asks for, in a thread of its own."""
-        try:
-            match request.get("do"):
-                case "status":
-                    return self.status()
-                case "reconcile":
-                    self.asks.ask("reconcile")
-                    return {"ok": True}
-                case "keep":
-                    if request.get("event"):
-                        self.hooked = time.time()
-                    with self.work.pulse.at("the keep for a door"):
-                        return self._answer_keep(str(request["profile"]), str(request["session"]))
-                case "restore":
-                    with self.work.pulse.at("the restore for a door"):
-                        back = self.work.restore(str(request["profile"]), str(request["session"]))
-                    self.queue.add(Task(back.profile, back.session), AGAIN_S[-1])
-                    return {"ok": not back.error, **asdict(back)}
-            return {"ok": False, "error": "this agent does not know that", "cure": "restart it"}
-        except (KeeperError, OSError, KeyError, ValueError) as error:
-            told = error if isinstance(error, KeeperError) else failure_told(OSError(str(error)), self.settings.vault)
-            return {"ok": False, "error": told.message, "cure": told.cure}
-        finally:
-            self.work.let_go()
-
-    def _answer_keep(self, profile: str, session: str) -> dict[str, Any]:
-        if not profile.startswith("/"):
-            raise Usage(f"{profile!r} is no profile", "name it by its whole path")
-        answer = self.workers.keep(profile, session)
-        if answer is None:
-            self.queue.add(Task(profile, session), AGAIN_S[0])
-            return {"ok": True, "sealed": False, "chat": None, "action": "none"}
-        if answer.error:
-            return {"ok": False, "error": answer.error, "cure": answer.cure}
-        return {"ok": True, "sealed": True, "chat": answer.chat, "action": answer.action}

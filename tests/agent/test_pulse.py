@@ -207,7 +207,7 @@ def test_nobody_else_hangs_unnoticed_either(
             ask = {"do": "keep", "profile": "/p", "session": session_id(1)}
             deeds: dict[str, Callable[[], object]] = {
                 "pass": partial(agent.condition.safely, "pass", agent.work.reconcile),
-                "door": partial(agent.answer, ask),
+                "door": partial(agent.answers.to, ask),
                 "rules": agent.policy.exclude,
                 "bounds": agent.policy.plan,
                 "glance": partial(agent.condition.safely, "glance", agent.eyes.glance),
