@@ -217,9 +217,12 @@ def write_all(fd: int, data: bytes | memoryview) -> None:
         view = view[os.write(fd, view) :]
 
 
-def _create(name: Name) -> int:
-    with _change("create", "create", name):
-        return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def opener(name: Name, flags: int) -> int:
+    """Opens a file of keeper's as `open` asks an opener to: 0600, whatever the umask and whoever made it (KEEP-16)."""
+    fd = os.open(name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != 0o600:
+        os.fchmod(fd, 0o600)
+    return fd
 
 
 def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync: bool = True) -> None:
@@ -227,14 +230,13 @@ def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync:
 
     `like` is a descriptor whose owner, mode, ACL and other extended attributes it takes; without it 0600.
     What was begun and failed is removed again."""
-    fd = _create(name)
+    with _change("create", "create", name):
+        fd = opener(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         for part in parts:
             step("write", name)
             write_all(fd, part)
-        if like is None:
-            os.fchmod(fd, 0o600)
-        else:
+        if like is not None:
             _take_after(fd, like)
         if sync:
             step("sync", name)
@@ -248,10 +250,8 @@ def write_new(name: Name, parts: Iterable[bytes], like: int | None = None, sync:
 
 def make_file(name: Name) -> None:
     """An empty file of mode 0600, whatever the umask, for another to write into; one that is there is left alone."""
-    with suppress(FileExistsError):
-        fd = _create(name)
-        os.fchmod(fd, 0o600)
-        os.close(fd)
+    with suppress(FileExistsError), _change("create", "create", name):
+        os.close(opener(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
 
 
 def cut(name: Name, size: int) -> None:
@@ -310,14 +310,12 @@ def append(name: Name, data: bytes, make: bool = False, sync: bool = True) -> No
     """`data` behind the file's end, durable if `sync`. On failure the file is cut back to what it was."""
     try:
         step("append", name)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if make else 0)
-        fd = os.open(name, flags, 0o600)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = opener(name, flags | os.O_CREAT) if make else os.open(name, flags)
     except OSError as error:
         raise_failure(error, name, "append to")
     try:
         size = os.fstat(fd).st_size
-        if make and not size:
-            os.fchmod(fd, 0o600)  # whatever the umask
         try:
             write_all(fd, data)
             if sync:
@@ -378,7 +376,7 @@ def _syncfs(fd: int) -> None:
 def lock(sentinel: Name, wait_s: float) -> Iterator[None]:
     """Hold the sentinel file's lock; it is never renamed or removed (KEEP-10). Raises Locked after `wait_s`."""
     try:
-        fd = os.open(sentinel, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        fd = opener(sentinel, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise_failure(error, sentinel, "lock")
     try:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from loguru import logger
 
+from keeper import disk
+
 A_MINUTE = 10
 """So many lines are written in a minute at most (AGENT-2)."""
 
@@ -40,13 +42,14 @@ class Journal:
 
 
 def open_log(folder: Path, to_stderr: bool) -> None:
-    """Write to `agent.log` in that folder, at most four files of 2 MB; to stderr too, where a person or journald
-    reads."""
+    """Write to `agent.log` in that folder, at most four files of 2 MB and nobody else's to read; to stderr too, where a
+    person or journald reads."""
+    disk.ensure_dir(folder)
     shape = "{time:YYYY-MM-DD HH:mm:ss} {message}"
     logger.remove()
     logger.add(
         folder / "agent.log", format=shape, rotation="2 MB", retention=3, diagnose=False, backtrace=False,
-        encoding="utf-8", delay=True, catch=True,
+        encoding="utf-8", delay=True, catch=True, opener=disk.opener,
     )  # fmt: skip
     if to_stderr:
         # By its name at each line: what shows progress puts itself in its place meanwhile.

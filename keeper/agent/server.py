@@ -45,6 +45,7 @@ class Server:
             listener.bind(wire.address(folder))
         finally:
             os.close(folder)
+        disk.set_mode(self.vault / wire.NAME, 0o600)
         seen = os.lstat(self.vault / wire.NAME)
         self.place = seen.st_dev, seen.st_ino
         listener.listen(AT_ONCE)
