@@ -56,7 +56,8 @@ STILL_S, STUCK_S = 60.0, 180.0
 between lies the longest wait for a slow volume: one barrier, behind all that others write."""
 MANY = 64
 """So many sessions at once are a pass, and not as many keeps."""
-STOP_S = 1.5
+START_S, STOP_S = 5.0, 1.5
+"""So long the start waits for what comes first, and the end for what is in hand."""
 
 
 class Agent:
@@ -80,13 +81,13 @@ class Agent:
         self.policy = Policy(self.work, self.condition, self.settings.config)
         self.watch = Watch((), self.hint, self.clock)
         self.resident = Resident(self.work, self.condition, lambda *key: self.queue.add(Task(*key), GONE_S))
-        self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job, self.policy.job])
+        self.jobs = Jobs([Job("reconcile", RECONCILE_S, self.reconcile), self.resident.job, *self.policy.jobs])
         self.eyes = Eyes(self.work, self.resident, self.growth, self.condition, self.clock)
         self.workers = Workers(self.queue, self.work, self.growth, self.condition, lambda: self.ended)
         self.answers = Answers(self.work, self.workers, self.queue, self.asks, self.status)
         self.server = Server(self.settings.vault, self.answers.to)
         self.told = ""
-        self.failing = False
+        self.failing = self.looked = False
         self.ready = 0.0
         self.profiles: list[Path] = []
         self.pause_s = self.again_due = RETRY_S
@@ -130,13 +131,16 @@ class Agent:
 
     def _start(self) -> None:
         """Watch first, then look: what comes in between is seen twice and lost never."""
-        disk.ensure_dir(self.settings.state_home)
+        if self.policy.settle(lambda: self.ended):
+            self._do({"settings"})
         self.condition.past.begin(self.settings.vault, self.who.since)
         self._watch_all()
         self.watch.start()
         self.server.start()
         self.workers.start()
-        self.policy.exclude()
+        self.jobs.start()
+        self.jobs.soon("rules")
+        self._wait(self.policy.applied.is_set)
         unkept: list[Task] = []
         self.condition.safely("look", lambda: unkept.extend(self.eyes.glance()))
         if len(unkept) > MANY:
@@ -144,14 +148,15 @@ class Agent:
         else:
             for task in unkept:
                 self.queue.add(task)
-            end = self.clock() + 5.0
-            while len(self.queue) and self.clock() < end and not self.ended:
-                time.sleep(0.002)
+            self._wait(lambda: not len(self.queue))
             self._ready()
-        self.jobs.start()
-        if len(unkept) <= MANY:
             self.jobs.soon("reconcile")
-        self.jobs.soon("prune")
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        """For what is quick as a rule, before all is ready."""
+        end = self.clock() + START_S
+        while not done() and self.clock() < end and not self.ended:
+            time.sleep(0.002)
 
     def _watch_all(self) -> None:
         """Watch every profile that is known by now."""
@@ -212,7 +217,10 @@ class Agent:
         for task in self.queue.close():
             waiting.setdefault(task.profile, set()).add(task.session)
         if waiting:
-            self.condition.safely("the end", partial(self.work.link, waiting))
+            link = partial(self.condition.safely, "the end", partial(self.work.link, waiting))
+            last = threading.Thread(target=link, name="end", daemon=True)
+            last.start()
+            last.join(STOP_S)
         while len(self.queue) and self.clock() < end:
             time.sleep(0.005)
         self.jobs.stop()
@@ -230,6 +238,8 @@ class Agent:
     def _do(self, asked: set[str]) -> None:
         if "settings" in asked:
             self.condition.safely("settings", self._reload)
+            if self.condition.lasts("settings"):
+                self.policy.again()
         if "reconcile" in asked:
             self.jobs.soon("reconcile")
         if "look" in asked:
@@ -244,8 +254,9 @@ class Agent:
             )
         self.settings = self.work.settings = loaded
         self.profiles = []
-        self.policy.exclude()
         self._watch_all()
+        self.policy.all_anew()
+        self.jobs.soon("rules")
         self.jobs.soon("reconcile")
         self.resident.reconcile()
         self.condition.tell("settings were read again")
@@ -293,21 +304,25 @@ class Agent:
 
     def _again(self, now: float) -> None:
         """What a look over everything could not do is tried again soon, then ever more seldom."""
-        if not self.failing and not self.condition.lasts("reconcile", "look", "seal"):
+        if not self.failing and not self.condition.lasts("reconcile", "look", "seal", "policy"):
             self.pause_s = RETRY_S
             self.again_due = now + self.pause_s
         elif now >= self.again_due:
             self.pause_s = min(2 * self.pause_s, RECONCILE_S)
             self.again_due = now + self.pause_s
+            self.jobs.soon("rules")
             self.jobs.soon("reconcile")
 
     def _reconcile(self) -> None:
-        self.policy.exclude(where_new=True)
+        self.policy.exclude()
         with self.work.vault().index.sharing():
             done = self.work.reconcile(self._ready)
             self._passed(done)
             self._watch_all()
             self.eyes.glance()
+        if not self.looked:
+            self.looked = True
+            self.jobs.soon("prune")
         self.jobs.every("reconcile", min(max(RECONCILE_S, done.cpu_s * SHARE), SELDOM_S))
 
     def _passed(self, done: Pass) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Container
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from keeper import files
@@ -28,11 +28,14 @@ from keeper.transcripts.places import known_profiles, profiles_of
 from keeper.transcripts.prune import Plan, plan
 from keeper.transcripts.removal import Removed
 from keeper.transcripts.restore import Restored, Restorer, Want
-from keeper.transcripts.vault import Vault
+from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 
 SEAL_SHARE = 0.3
 SPARE = 64 << 20
 """Seals are begun where the volume has room for this share of what is to be sealed, and so many bytes more."""
+
+END_WAIT_S = 0.1
+"""So long is a lock waited for at the end."""
 
 
 class Stopped(BaseException):
@@ -106,13 +109,14 @@ class Work:
             self._notes(vault)
 
     def link(self, sessions: dict[str, set[str]]) -> None:
-        """Link these sessions, by profile, durable when this returns; they are sealed at the next start."""
-        vault = self.vault()
-        keeper = Keeper(vault, time.time())
-        for profile, wanted in sessions.items():
-            keeper.profile(effective(profile), only=wanted)
-        keeper.finish()
-        self._notes(vault)
+        """Link these sessions, by profile, durable when this returns; they are sealed at the next start. One that
+        another has in hand is left to that, too: this is the agent's end."""
+        with Vault.open(replace(self.settings, lock_wait_s=END_WAIT_S)) as vault:
+            keeper = Keeper(vault, time.time())
+            for profile, wanted in sessions.items():
+                keeper.profile(effective(profile), only=wanted)
+            keeper.finish()
+            self._notes(vault)
 
     def glances(self, only: Container[Path] | None = None) -> dict[Path, Glance]:
         """A quick look over every profile, or these `only`."""
@@ -146,20 +150,26 @@ class Work:
             failures = tuple((one.session or one.profile, one.error) for one in answers if one.error)
             return Pass(len(answers), changed, failures, time.monotonic() - begun, spent, unsealed)
 
-    def exclude(self, where_new: bool = False) -> list[Removed]:
-        """Remove what the rules of now exclude, or only `where_new` they are not those that were applied last."""
+    def exclude(self, where_new: bool = False) -> tuple[list[Removed], dict[str, str]]:
+        """Remove what the rules of now exclude, or only `where_new` they are not those that were applied last; also the
+        chats that could not be, with the reason: the next run tries them again. Stopped where the agent is to end."""
         vault = self.vault()
         exclusion = Exclusion(vault)
         try:
-            return exclusion.apply_where_new() if where_new else exclusion.apply()
+            if where_new:
+                gone = exclusion.apply_where_new(self._goes_on)
+            else:
+                gone = exclusion.apply(self._goes_on, RELATIVE_WAIT_S)
+            vault.notes = [note for note in vault.notes if note not in exclusion.left.values()]
+            return gone, exclusion.left
         finally:
             self._notes(vault)
 
     def plan(self) -> Plan:
-        """What the bounds of the settings ask for; nothing is done."""
+        """What the bounds of the settings ask for; nothing is done. Stopped where the agent is to end."""
         vault = self.vault()
         try:
-            return plan(vault, time.time())
+            return plan(vault, time.time(), self._goes_on)
         finally:
             self._notes(vault)
 
@@ -191,6 +201,9 @@ class Work:
             return files.size_of(f"{vault.chat(chat).path}/{label}")
         except OSError:
             return 0
+
+    def _goes_on(self, _done: int, _total: int) -> None:
+        self._go_on()
 
     def _go_on(self) -> None:
         self.pulse.beat()

@@ -26,7 +26,7 @@ from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.lines import Lines, mark_of
 from keeper.transcripts.removal import Removed, remove
 from keeper.transcripts.rules import Rule, Subject, first_met
-from keeper.transcripts.vault import Vault
+from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 
 Count = Callable[[int, int], None]
 APPLIED = "rules"
@@ -60,6 +60,8 @@ class Exclusion:
         self._rules: tuple[Rule, ...] = ()
         self._tags_read: object = None
         self._tags: dict[tuple[str, str], list[str]] = {}
+        self.left: dict[str, str] = {}
+        """Of the last `apply`: the chats that could not be looked at or removed, each with the note of that."""
 
     # ------------------------------------------------------------------ the rules and the tags
 
@@ -181,40 +183,40 @@ class Exclusion:
             self.tag(facts.profile if facts else "", session, facts.tags if facts else ())
         return remove(self.vault, chat, facts, "rule", str(rule), sole)
 
-    def apply(self, progress: Count | None = None) -> list[Removed]:
-        """Judge every chat by the rules of now, and remove what is excluded. One that cannot be removed is noted, and
-        stops no other."""
+    def apply(self, progress: Count | None = None, wait_s: float | None = None) -> list[Removed]:
+        """Judge every chat by the rules of now, and remove what is excluded; `wait_s` bounds the wait for each lock.
+        One that cannot be removed is noted, and stops no other: the next run tries it again."""
+        self.left = {}
         rules = self.rules()
         if not rules:
             self._applied(True)
             return []
-        removed, whole = [], True
+        removed = []
         names = list(self._names())
         rows: dict[str, list[Row]] = {}
         for row in self.vault.rows():
             rows.setdefault(row.chat, []).append(row)
         for count, name in enumerate(names):
             try:
-                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []))
+                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), wait_s)
+                removed += [one] if one is not None else []
             except (OSError, KeeperError) as error:
-                whole = False
                 why = files.told(error, self.vault.root)
-                self.vault.notes.append(f"chat {name} may be excluded, and could not be looked at or removed: {why}")
-                continue
-            if one is not None:
-                removed.append(one)
+                self.left[name] = f"chat {name} may be excluded, and could not be looked at or removed: {why}"
             if progress is not None:
                 progress(count + 1, len(names))
-        self._applied(whole)
+        self.vault.notes += self.left.values()
+        self._applied(not self.left)
         return removed
 
-    def apply_where_new(self) -> list[Removed]:
-        """Apply where the rules are not those that all chats were judged by last."""
+    def apply_where_new(self, progress: Count | None = None) -> list[Removed]:
+        """Apply where the rules are not those that all chats were judged by last. A chat that another has in hand is
+        left to the next run."""
         try:
             known = self.vault.index.fact(APPLIED) or ""
         except IndexLost:
             known = ""
-        return self.apply() if known != self._stamp() else []
+        return self.apply(progress, RELATIVE_WAIT_S) if known != self._stamp() else []
 
     def living(self, profile: Path) -> set[str]:
         """The sessions of a profile that live and are excluded: no time of theirs is to be touched."""
@@ -235,10 +237,12 @@ class Exclusion:
             if name.endswith(".lock") and chat not in known:
                 yield chat
 
-    def _apply_to(self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row]) -> Removed | None:
+    def _apply_to(
+        self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], wait_s: float | None
+    ) -> Removed | None:  # fmt: skip
         if rows and not any(self.of_row(row) for row in rows):
             return None
-        with self.vault.lock(chat.name):
+        with self.vault.lock(chat.name, wait_s):
             if not os.path.isdir(chat.path) or os.path.islink(chat.path):
                 return None
             facts = self.vault.facts(chat)
@@ -253,7 +257,11 @@ class Exclusion:
 
     def _stamp(self) -> str:
         """What tells the rules, and each time that they were written, from all others; "" where there are none."""
-        written = (mark_of(self.said.path), mark_of(str(self.vault.settings.config)))
+        try:
+            file = mark_of(str(self.vault.settings.config))
+        except OSError:
+            file = None  # those that were read of it hold, until it can be looked at again
+        written = (mark_of(self.said.path), file)
         rules = "\n".join(map(str, self.rules()))
         return blake3(f"{rules}\n{written}".encode()).hexdigest(16) if rules else ""
 

@@ -65,11 +65,11 @@ class Running:
 
 @contextmanager
 def running(
-    environ: Mapping[str, str], *args: str, until_ready: bool = True, sees_running: bool = False
+    environ: Mapping[str, str], *args: str, until_ready: bool = True, sees_running: bool = False, before: str = ""
 ) -> Iterator[Running]:
     """The agent, ready; it is gone at the end, however the test ends. `sees_running`: it learns profiles from the
-    Claude processes of this machine."""
-    program = ["-m", "keeper"] if sees_running else ["-c", ALONE_ON_THE_MACHINE]
+    Claude processes of this machine. `before`: code that its process runs first."""
+    program = ["-m", "keeper"] if sees_running else ["-c", before + ALONE_ON_THE_MACHINE]
     vault = Path(environ["KEEPER_HOME"])
     log = Path(environ["HOME"]) / f"agent-{time.monotonic_ns()}.err"
     with log.open("wb") as errors:

@@ -6,14 +6,21 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.agent.running import Running, running, until
+from keeper import disk
+from keeper.agent.condition import Condition
+from keeper.agent.journal import Journal
+from keeper.agent.policy import SETTLE_S, Policy
+from keeper.agent.work import Work
+from tests.agent.running import Running, ready, running, until
 from tests.build import append, jsonl, meta, session_id, talk, write_live
 from tests.chat import age, put, write_whole
 from tests.conftest import Ran
+from tests.seam import world
 
 ONE, TWO = session_id(1), session_id(2)
 RULE = b'[[exclude]]\ncwd = "/srv/secret/**"\n'
@@ -21,6 +28,10 @@ RULE = b'[[exclude]]\ncwd = "/srv/secret/**"\n'
 
 def secret(profile: Path, session: str = ONE) -> Path:
     return write_live(profile, "/srv/secret", session, jsonl(*talk("abcd", session, cwd="/srv/secret")))
+
+
+def degraded(agent: Running) -> list[str]:
+    return [one["what"] for one in agent.status()["degraded"] or ()]
 
 
 def chats(agent: Running) -> list[str]:
@@ -67,6 +78,126 @@ def test_a_changed_settings_file_is_noticed_and_a_broken_one_changes_nothing(
         until(lambda: agent.keeps(ONE, live), "it is kept again when the rule is gone")
         assert agent.status()["degraded"] is None
     assert live.read_bytes().startswith(data)
+
+
+@pytest.mark.accepts("POLICY-2", "AGENT-2")
+def test_a_settings_file_that_cannot_be_looked_at_is_told_and_leaves_those_that_were_read_in_force(
+    cli_env: dict[str, str], profile: Path
+) -> None:
+    config = Path(cli_env["KEEPER_CONFIG"])
+    put(config, RULE)
+    os.utime(config, (1e9, 1e9))  # nobody is writing it
+    live = secret(profile)
+    with running(cli_env) as agent:
+        config.unlink()
+        config.symlink_to(config)
+        until(lambda: degraded(agent) == ["settings"], "it is told")
+        (told,) = agent.status()["degraded"]
+        assert str(config) in told["why"]
+        other = write_live(profile, "/srv/open", TWO, jsonl(*talk("ab", TWO, cwd="/srv/open")))
+        until(lambda: agent.keeps(TWO, other), "what comes is kept")
+        append(live, jsonl(*talk("ef", ONE, parent="d")))
+        agent.send(signal.SIGUSR1)
+        time.sleep(2)  # longer than that reconcile
+        assert degraded(agent) == ["settings"], "the looks over everything go on"
+        assert chats(agent) == [TWO], "the rule holds"
+        config.unlink()
+        until(lambda: agent.keeps(ONE, live), "that the file is gone is seen")
+        assert degraded(agent) == []
+        assert agent.end() == 0
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_a_settings_file_that_could_not_be_used_is_read_again_though_nobody_wrote_it(
+    cli_env: dict[str, str], profile: Path, home: Path
+) -> None:
+    config, live = Path(cli_env["KEEPER_CONFIG"]), secret(profile)
+    with running(cli_env) as agent:
+        until(lambda: agent.keeps(ONE, live), "it is kept")
+        put(config, RULE)
+        os.rename(config, home / "toml")
+        config.mkdir()
+        until(lambda: degraded(agent) == ["settings"], "a folder in its place is told of")
+        mark = os.stat(config)
+        config.rmdir()
+        os.rename(home / "toml", config)
+        os.utime(config, ns=(mark.st_mtime_ns, mark.st_mtime_ns))
+        until(lambda: chats(agent) == [], "the rule is applied")
+        assert degraded(agent) == []
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_looks_in_quick_succession_do_not_make_a_half_written_settings_file_a_whole_one(
+    profile: Path, vault_home: Path, tmp_path: Path
+) -> None:
+    now, config = [100.0], tmp_path / "keeper.toml"
+    work = Work(world(profile, vault_home, tmp_path / "state").settings, lambda: False, lambda _: None)
+    policy = Policy(work, Condition(Journal(time.monotonic), work.let_go), config, lambda: now[0])
+    put(config, RULE)
+    for _ in range(5):
+        assert not policy.rewritten()
+        now[0] += SETTLE_S / 10
+    put(config, RULE + b'title = "scratch-*"\n')
+    for _ in range(9):
+        assert not policy.rewritten(), "the time counts from the last change"
+        now[0] += SETTLE_S / 10
+    now[0] += SETTLE_S
+    assert policy.rewritten()
+    assert not policy.rewritten(), "once"
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_a_start_waits_for_a_settings_file_that_is_being_written(
+    cli_env: dict[str, str], profile: Path, run_keeper: Callable[..., Ran]
+) -> None:
+    secret(profile)
+    assert run_keeper("keep").code == 0
+    config = Path(cli_env["KEEPER_CONFIG"])
+    put(config, RULE)
+    with running(cli_env, until_ready=False) as agent:
+        end = time.monotonic() + SETTLE_S + 2
+        while time.monotonic() < end:
+            os.utime(config)  # as if the writer went on
+            time.sleep(0.05)
+        put(config, RULE + b'title = "scratch-*"\n')
+        until(lambda: ready(agent), "the agent is ready")
+        assert chats(agent) == [ONE], "the half of a rule was not applied"
+
+
+@pytest.mark.accepts("POLICY-2", "AGENT-6")
+def test_a_chat_that_another_has_in_hand_holds_up_neither_the_rules_nor_the_loop_nor_the_end(
+    cli_env: dict[str, str], profile: Path
+) -> None:
+    held = [session_id(number) for number in range(1, 8)]
+    lives = {one: secret(profile, one) for one in [*held, session_id(9)]}
+    with running(cli_env) as agent, ExitStack() as locks:
+        until(lambda: all(agent.keeps(one, live) for one, live in lives.items()), "all are kept")
+        for one in held:
+            locks.enter_context(disk.lock(agent.vault / "locks" / f"{one}.lock", 20))
+        put(Path(cli_env["KEEPER_CONFIG"]), RULE)
+        agent.send(signal.SIGHUP)
+        until(lambda: chats(agent) == held, "what nobody has in hand goes", 30)
+        until(lambda: {f"policy: {one}" for one in held} <= set(degraded(agent)), "what could not is told", 30)
+        work = profile.with_name("work")
+        put(Path(cli_env["KEEPER_CONFIG"]), f'profiles = ["{work}"]\n'.encode() + RULE)
+        agent.send(signal.SIGHUP)
+        until(lambda: str(work) in agent.status()["profiles"], "the loop reads the settings again")
+        assert agent.end() == 0
+    with running(cli_env) as agent:
+        until(lambda: chats(agent) == [], "the next start removes the others")
+        assert degraded(agent) == []
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_what_another_had_in_hand_goes_when_that_one_is_through(cli_env: dict[str, str], profile: Path) -> None:
+    live = secret(profile)
+    with running(cli_env) as agent:
+        until(lambda: agent.keeps(ONE, live), "it is kept")
+        with disk.lock(agent.vault / "locks" / f"{ONE}.lock", 20):
+            put(Path(cli_env["KEEPER_CONFIG"]), RULE)
+            until(lambda: degraded(agent) == [f"policy: {ONE}"], "it is told")
+        until(lambda: chats(agent) == [], "it went", 30)
+        until(lambda: degraded(agent) == [], "nothing is told any more")
 
 
 @pytest.mark.accepts("POLICY-1", "POLICY-2")

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from keeper.agent.queue import Queue, Task
 from keeper.agent.run import RECONCILE_S
 from keeper.agent.service import MARK, Service, unit
 from keeper.errors import KeeperError, Refused
-from tests.agent.running import running, until
+from tests.agent.running import PATIENCE_S, running, until
 from tests.build import append, jsonl, session_id, talk, write_live
 from tests.conftest import Needs
 
@@ -110,6 +111,36 @@ def test_what_is_asked_for_while_a_job_runs_is_done_after_it() -> None:
         assert jobs.jobs["all"].every_s == 2 * RECONCILE_S
     finally:
         jobs.stop()
+
+
+@pytest.mark.accepts("AGENT-7")
+def test_a_job_that_hangs_holds_up_no_other() -> None:
+    gate, runs = threading.Event(), []
+    jobs = Jobs([Job("hangs", RECONCILE_S, gate.wait), Job("goes on", RECONCILE_S, lambda: runs.append(1))])  # type: ignore[arg-type]
+    jobs.start()
+    try:
+        jobs.soon("hangs")
+        for count in (1, 2):
+            jobs.soon("goes on")
+            until(lambda count=count: len(runs) == count, "it runs")  # type: ignore[misc]
+    finally:
+        gate.set()
+        jobs.stop()
+
+
+@pytest.mark.accepts("AGENT-6")
+def test_a_process_ends_though_a_job_of_it_hangs() -> None:
+    code = """
+import threading, time
+from keeper.agent.jobs import Job, Jobs
+begun = threading.Event()
+jobs = Jobs([Job("hangs", 300, lambda: (begun.set(), time.sleep(3600)))])
+jobs.start()
+jobs.soon("hangs")
+assert begun.wait(20)
+jobs.stop()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)
 
 
 # ------------------------------------------------------------------ the queue

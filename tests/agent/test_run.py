@@ -9,11 +9,13 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from keeper import wire
+from keeper import disk, wire
+from keeper.agent.run import MANY
 from tests.agent.running import Running, running, until
 from tests.build import append, jsonl, live_path, session_id, talk, write_live
 from tests.chat import write_whole
@@ -204,6 +206,42 @@ def environ_of(agent: Running) -> dict[str, str]:
         "HOME": str(home), "KEEPER_HOME": str(agent.vault), "CLAUDE_CONFIG_DIR": str(home / ".claude"),
         "XDG_STATE_HOME": str(home / ".local" / "state"), "KEEPER_CONFIG": str(home / "none.toml"),
     }  # fmt: skip
+
+
+@pytest.mark.accepts("AGENT-6")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_whose_first_pass_is_stuck_ends_all_the_same(
+    cli_env: dict[str, str], profile: Path, number: signal.Signals
+) -> None:
+    for each in range(1, MANY + 3):
+        write_live(profile, "/srv/new", session_id(each), jsonl(*talk("a", session_id(each))))
+    stuck = """
+import time
+from keeper.transcripts.keep import Keeper
+Keeper.seal = lambda *_: time.sleep(3600)
+"""
+    with running(cli_env, before=stuck) as agent:
+        until(lambda: agent.status()["sealing"], "the first pass is at its sealing")
+        agent.send(signal.SIGUSR1)
+        assert agent.ask(do="reconcile")["ok"]
+        time.sleep(1)  # the next pass waits for that one now
+        assert agent.end(number) == 0
+
+
+@pytest.mark.accepts("AGENT-6")
+def test_an_end_does_not_wait_for_a_chat_that_another_has_in_hand(
+    agent: Running, profile: Path, cli_env: dict[str, str]
+) -> None:
+    lives = [write_live(profile, "/srv/new", session_id(number), jsonl(A)) for number in range(1, 10)]
+    until(lambda: all(agent.keeps(live.stem, live) for live in lives), "all are kept")
+    with ExitStack() as locks:
+        for live in lives:
+            locks.enter_context(disk.lock(agent.vault / "locks" / f"{live.stem}.lock", 20))
+            append(live, jsonl(C))
+            live.rename(live.with_suffix(".away"))
+            live.with_suffix(".away").rename(live)
+        until(lambda: agent.status()["queued"] >= len(lives), "their keeps wait")
+        assert agent.end() == 0
 
 
 @pytest.mark.accepts("AGENT-6")

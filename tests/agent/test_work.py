@@ -18,6 +18,7 @@ from keeper.agent import work
 from keeper.agent.condition import Condition
 from keeper.agent.growth import Growth
 from keeper.agent.journal import Journal
+from keeper.agent.policy import Policy
 from keeper.agent.queue import Queue, Task
 from keeper.agent.run import Agent
 from keeper.agent.service import Notify
@@ -113,6 +114,33 @@ def test_a_pass_that_is_stopped_has_made_durable_what_it_did_and_the_next_one_do
     mine.stop = lambda: False
     assert mine.reconcile().changed == MANY - len(kept)
     assert all(view.kept.samefile(view.live) for view in views)
+
+
+@pytest.mark.accepts("AGENT-6", "POLICY-3")
+@pytest.mark.parametrize("deed", ["rules", "bounds"])
+def test_rules_and_bounds_are_stopped_between_two_chats(deed: str, here: World, views: list[World]) -> None:
+    for view in views:
+        view.keep()
+    mine, _ = at_work(here)
+    rule = (("cwd", "/srv/**"),)
+    mine.settings = replace(here.settings, exclude=(rule,) if deed == "rules" else (), keep_for_s=1)
+    turns: list[int] = []
+
+    def stop() -> bool:
+        turns.append(1)
+        return len(turns) > MANY // 2
+
+    mine.stop = stop
+    policy = Policy(mine, Condition(Journal(time.monotonic), mine.let_go), here.settings.config)
+    (policy.exclude if deed == "rules" else policy.plan)()
+    assert len(turns) == MANY // 2 + 1
+    assert policy.condition.troubles() == []
+    left = {view.session for view in views if view.kept.exists()}
+    assert len(left) == (MANY - len(turns) if deed == "rules" else MANY)
+    mine.stop = lambda: False
+    (policy.exclude if deed == "rules" else policy.plan)()
+    assert [one["what"] for one in policy.condition.events] == ["excluded" if deed == "rules" else "prune"]
+    assert policy.condition.events[0]["text"].startswith(f"{len(left)} chats")
 
 
 @pytest.mark.accepts("AGENT-1")
@@ -297,6 +325,18 @@ def test_a_session_whose_keep_fails_in_a_worker_and_in_a_pass_is_one_trouble_unt
     agent.reconcile()
     assert agent.condition.troubles() == []
     assert not agent.failing
+
+
+@pytest.mark.accepts("POLICY-3")
+def test_the_bounds_are_looked_at_once_the_first_look_over_everything_is_through(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[str] = []
+    monkeypatch.setattr(agent.jobs, "soon", did.append)
+    monkeypatch.setattr(agent.work, "reconcile", lambda _: did.append("looked") or Pass(0, 0, (), 0.0, 0.0))
+    for _ in range(3):
+        agent.reconcile()
+    assert did == ["looked", "prune", "looked", "looked"]
 
 
 @pytest.mark.accepts("AGENT-2")
