@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
@@ -18,14 +19,17 @@ from keeper.agent import work
 from keeper.agent.condition import Condition
 from keeper.agent.growth import Growth
 from keeper.agent.journal import Journal
-from keeper.agent.policy import Policy
+from keeper.agent.policy import SETTLE_S, Policy
 from keeper.agent.queue import Queue, Task
 from keeper.agent.run import Agent
 from keeper.agent.service import Notify
 from keeper.agent.work import Pass, Stopped, Work
 from keeper.agent.workers import Workers
+from keeper.errors import KeeperError, Locked
+from keeper.settings import Settings
 from keeper.transcripts import glance as glancing
 from keeper.transcripts.index import Index
+from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 from tests.agent.running import until
 from tests.build import CWD, append, jsonl, session_id, talk, write_live
 from tests.seam import World, lines_of, world
@@ -325,6 +329,60 @@ def test_a_session_whose_keep_fails_in_a_worker_and_in_a_pass_is_one_trouble_unt
     agent.reconcile()
     assert agent.condition.troubles() == []
     assert not agent.failing
+
+
+@pytest.mark.accepts("POLICY-2", "AGENT-6")
+def test_a_reload_leaves_the_rules_to_a_job_and_one_that_failed_is_tried_again(
+    agent: Agent, here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    did: list[str] = []
+    monkeypatch.setattr(agent.jobs, "soon", did.append)
+    monkeypatch.setattr(Work, "exclude", lambda *_, **__: did.append("in the loop") or ([], {}))
+    agent._do({"settings"})
+    assert did == ["rules", "reconcile"]
+    agent.load = refuse
+    agent._do({"settings"})
+    assert [one["what"] for one in agent.condition.troubles()] == ["settings"]
+    agent.load = lambda: here.settings
+    now = time.monotonic()
+    agent.policy.clock = lambda: now + SETTLE_S + 1
+    assert agent.policy.rewritten(), "though nobody has written to the file"
+    agent._do({"settings"})
+    assert agent.condition.troubles() == []
+    assert not agent.policy.rewritten()
+
+
+def refuse() -> Settings:
+    raise KeeperError("it cannot be read", "make it readable")
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_what_the_rules_left_is_tried_again_soon_and_no_lock_is_waited_for_long(
+    agent: Agent, here: World, views: list[World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+    for view in views[:2]:
+        view.keep()
+    agent.work.settings = replace(here.settings, exclude=((("cwd", "/srv/**"),),))
+
+    def refused(_: object, chat: str, wait_s: float | None = None) -> NoReturn:
+        waits.append(wait_s)
+        raise Locked(f"{chat} is held", "wait")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Vault, "lock", refused)
+        for _ in range(2):
+            agent.policy.exclude()
+    assert waits == [RELATIVE_WAIT_S] * 4
+    assert [one["what"] for one in agent.condition.troubles()] == [f"policy: {view.session}" for view in views[:2]]
+    soon: list[str] = []
+    monkeypatch.setattr(agent.jobs, "soon", soon.append)
+    agent.again_due = 0.0
+    agent._again(time.monotonic())
+    assert soon == ["rules", "reconcile"]
+    agent.policy.exclude()
+    assert agent.condition.troubles() == []
+    assert not any(view.kept.exists() for view in views[:2])
 
 
 @pytest.mark.accepts("POLICY-3")
