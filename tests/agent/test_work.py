@@ -320,7 +320,7 @@ def test_a_session_whose_keep_fails_in_a_worker_and_in_a_pass_is_one_trouble_unt
     soon: list[str] = []
     agent.jobs.soon = soon.append  # type: ignore[method-assign]
     agent._again(time.monotonic())
-    assert soon == ["reconcile"], "what a pass met it looks at again soon"
+    assert soon == ["rules", "reconcile"], "what a pass met it looks at again soon"
     agent.jobs.stop()
     if bad.parent.name == "locks":
         bad.rmdir()
