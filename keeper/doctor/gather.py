@@ -105,7 +105,7 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
         made=(root / "id").is_file(),
         index_lost=index_lost,
         chats=len(names),
-        missing=tuple(sorted({row.chat for row in rows if not vault.went(row)} - set(names))),
+        missing=tuple(sorted({row.chat for row in vault.missing() if not vault.went(row)})),
         forgotten=tuple(dict.fromkeys(stone.session for stone in buried)),
         states=() if index_lost else tuple(states(vault)),
         leaves=look.leaves(vault, rows, live),

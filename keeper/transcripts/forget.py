@@ -36,7 +36,8 @@ def forget(vault: Vault, name: str, now: float, profile: str | None = None) -> F
 
     Raises NotKept where there is none, Refused where several are meant.
     """
-    rows = [row for row in vault.rows() if name in (row.chat, row.session) and profile in (None, row.profile)]
+    known = [*vault.rows(), *vault.missing()]
+    rows = [row for row in known if name in (row.chat, row.session) and profile in (None, row.profile)]
     chats = sorted({row.chat for row in rows})
     if not chats and os.path.isdir(vault.chat(name).path):
         chats = [name]
@@ -44,7 +45,7 @@ def forget(vault: Vault, name: str, now: float, profile: str | None = None) -> F
         raise NotKept(f"nothing is kept under {name}", "`keeper list` shows what is kept")
     if len(chats) > 1:
         raise Refused(f"{name} is kept in {len(chats)} chats: {', '.join(chats)}", "name the chat, or say --profile")
-    return _forget_chat(vault, chats[0], [row for row in vault.rows() if row.chat == chats[0]], now)
+    return _forget_chat(vault, chats[0], [row for row in known if row.chat == chats[0]], now)
 
 
 def _forget_chat(vault: Vault, name: str, rows: list[Row], now: float) -> Forgotten:

@@ -31,9 +31,9 @@ class Lines:
             self._seen = mark
         return self._entries
 
-    def append(self, entry: Mapping[str, object]) -> None:
-        """One more entry, durable when this returns."""
-        data = orjson.dumps(entry) + b"\n"
+    def append(self, *entries: Mapping[str, object]) -> None:
+        """One more entry or several, durable when this returns."""
+        data = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
         if _is_torn(self.path):
             data = b"\n" + data
         disk.append(self.path, data, make=True)

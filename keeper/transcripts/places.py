@@ -60,6 +60,10 @@ def find(vault: Vault, session: str, profile: Path | None, adopts: bool = False)
 def _nothing(vault: Vault, session: str) -> NotKept:
     if any(stone.session == session for stone in vault.tombstones()):
         return NotKept(f"session {session} was forgotten", f"`keeper keep --adopt {session}` keeps it again")
+    for row in vault.missing():
+        if row.session == session:
+            folder = vault.chat(row.chat).path
+            return NotKept(f"session {session} was kept, and its folder is gone: {folder}", "put it back from a backup")
     for entry in reversed(vault.removals.read()):
         if session in entry.get("sessions", ()):
             return NotKept(f"session {session} was removed from the vault, by the {entry.get('by')} {entry.get('why')}")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from blake3 import blake3
@@ -57,6 +57,7 @@ class Vault:
         self.removals = Lines(f"{root}/removals.jsonl")
         self._removals_read: object = None
         self._went: dict[str, float] = {}
+        self.lost = Lines(f"{root}/lost.jsonl")
 
     def __enter__(self) -> Vault:
         return self
@@ -278,15 +279,30 @@ class Vault:
         return [Row.of(chat.name, session, facts.profile, told, told.born) for session, told in sessions]
 
     def missing(self) -> list[Row]:
-        """The rows whose chat folder is gone. Rows first: a folder is there before its row."""
+        """The rows whose chat folder is gone, those too that are no more in the index, until the folder is there again
+        or the session is kept anew or forgotten. Rows first: a folder is there before its row."""
         rows = self.rows()
         there = set(self.chat_names())
-        return [row for row in rows if row.chat not in there]
+        found = {(row.profile, row.session): row for row in self._lost() if row.chat not in there}
+        kept = {(row.profile, row.session) for row in rows if row.chat in there}
+        found |= {(row.profile, row.session): row for row in rows if row.chat not in there}
+        return [row for key, row in found.items() if key not in kept]
+
+    def _lost(self) -> list[Row]:
+        """What stays known of chats that went many at once; not of one that was forgotten or removed since."""
+        found = []
+        for entry in self.lost.read():
+            with suppress(TypeError):
+                row = Row(**entry)
+                if self.forgotten(row.profile, row.session) is None and not self.went(row):
+                    found.append(row)
+        return found
 
     def settle_missing(self, now: float) -> list[str]:
         """Folders that a hand removed count as forgotten; many at once, or a vault put in another's place, do not.
 
-        Returns the chats that were buried; what is not buried is noted, its rows go, and the next keep keeps on.
+        Returns the chats that were buried; what is not buried is noted and stays a named state, its rows go, and the
+        next keep keeps on.
         """
         if not (self.root / "id").is_file():
             return []
@@ -294,7 +310,8 @@ class Vault:
         for name in ("chats", "locks"):
             if not (self.root / name).is_dir():
                 disk.ensure_dir(self.root / name)
-        missing = self.missing()
+        there = set(self.chat_names())
+        missing = [row for row in self.rows() if row.chat not in there]
         gone = [row for row in missing if not self.went(row)]
         inode = self._chats_inode()
         try:
@@ -320,7 +337,11 @@ class Vault:
                     buried.append(chat)
                 else:
                     missing = [row for row in missing if row.chat != chat]
+        known = {(row.profile, row.session) for row in self._lost()}
+        lost = [asdict(row) for row in gone if row.chat not in buried and (row.profile, row.session) not in known]
         try:
+            if lost and (many or moved):
+                self.lost.append(*lost)  # before the rows go, which a full disk must not
             self.index.write(drop=[(row.chat, row.session) for row in missing], facts=[("chats", inode)])
         except (IndexLost, DiskError, Locked) as error:
             self.notes.append(f"the index could not be written: {error}")

@@ -22,6 +22,7 @@ from keeper.transcripts.forget import forget
 from keeper.transcripts.index import Index, IndexLost, Row
 from keeper.transcripts.keep import Keeper, Options
 from keeper.transcripts.vault import Vault
+from keeper.transcripts.verify import verify
 from tests import build
 from tests.build import append, jsonl, talk, write_live
 from tests.conftest import Needs, Ran
@@ -262,6 +263,41 @@ def test_many_folders_that_are_missing_at_once_are_a_named_state_and_no_forgetti
     assert all(answer.error is None for answer in answers.values())
     assert all(view.kept.samefile(view.live) for view in views)
     assert tombstones(here) == b""
+
+
+def missing_of(here: World) -> set[str]:
+    """The sessions whose chats' folders are gone, as a later run knows them."""
+    with here.vault() as vault:
+        return {row.session for row in vault.missing()}
+
+
+@pytest.mark.accepts("KEEP-11")
+def test_chats_that_went_many_at_once_stay_a_named_state_until_they_are_back_or_forgotten(
+    here: World, tmp_path: Path
+) -> None:
+    views = with_sessions(here, 6)
+    lost, lives = views[:3], views[3:5]
+    backup = tmp_path / "backup"
+    for view in [*lost, *lives]:
+        shutil.copytree(view.chat, backup / view.session)
+        shutil.rmtree(view.chat)
+    for view in lost:
+        view.live.unlink()
+    for _ in range(3):
+        here.keep_all()
+        assert missing_of(here) == {view.session for view in lost}, "what lives is kept anew"
+    with pytest.raises(NotKept, match="was kept, and its folder is gone"):
+        lost[0].restore()
+    with here.vault() as vault:
+        assert {fault.session for fault in verify(vault, []).faults} == {view.session for view in lost}
+        forget(vault, lost[0].session, time.time())
+    assert missing_of(here) == {view.session for view in lost[1:]}
+    shutil.copytree(backup / lost[1].session, lost[1].chat)
+    assert missing_of(here) == {lost[2].session}
+    lost[1].restore()
+    assert lines_of(lost[1].live) == lines_of(lost[1].kept)
+    here.keep_all()
+    assert missing_of(here) == {lost[2].session}
 
 
 @pytest.mark.accepts("KEEP-11")
