@@ -76,13 +76,17 @@ def _real(glob: str) -> str:
     parts = glob.split("/")
     wild = next((at for at, part in enumerate(parts) if any(char in part for char in "*?[")), len(parts))
     folder = "/".join(parts[:wild])
-    return "/".join([os.path.realpath(folder).rstrip("/"), *parts[wild:]]) if folder.startswith("/") else glob
+    if not glob.startswith("/"):
+        return glob
+    return "/".join([os.path.realpath(folder or "/").rstrip("/"), *parts[wild:]]) or "/"
 
 
 def path_fits(glob: str, path: str) -> bool:
     """Whether an absolute path fits: `**` stands for any number of folders, none included, so that `/a/**` is /a and
-    all below it; a glob that does not begin at the root may begin at any folder."""
+    all below it; a glob that does not begin at the root may begin at any folder; an empty one fits nothing."""
     wanted = [part for part in glob.split("/") if part]
+    if not glob:
+        return False
     if not glob.startswith("/"):
         wanted.insert(0, "**")
     there = [part for part in path.split("/") if part]

@@ -61,6 +61,19 @@ def test_a_folder_is_met_by_each_name_that_leads_to_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.accepts("POLICY-1")
+def test_the_root_alone_is_met_by_the_root_alone_under_whatever_name(tmp_path: Path) -> None:
+    (tmp_path / "root").symlink_to("/")
+    for glob in ("/", str(tmp_path / "root"), "//"):
+        assert matches("cwd", glob, "/"), glob
+        for cwd in ("/home/u/shop", "/srv", str(tmp_path)):
+            assert not matches("cwd", glob, cwd), (glob, cwd)
+    assert not path_fits("", "/srv")
+    assert matches("cwd", f"{tmp_path}/root/**", "/srv/x")
+    assert matches("cwd", "/*", "/srv")
+    assert not matches("cwd", "/*", "/srv/x")
+
+
+@pytest.mark.accepts("POLICY-1")
 @pytest.mark.parametrize(
     ("glob", "word", "met"),
     [
