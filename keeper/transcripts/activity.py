@@ -7,22 +7,21 @@ was pruned does not come back by the next keep (POLICY-3). It refuses to read mo
 from __future__ import annotations
 
 import os
-import re
 from datetime import UTC, datetime
 
 from keeper import files
 from keeper.errors import KeeperError
 from keeper.transcripts.head import WINDOW
+from keeper.transcripts.records import read
 from keeper.transcripts.vault import Vault
 
 KEEP_FOR, MAX_SIZE = "keep_for", "max_size"
 """The bounds, by their names in the settings."""
-_TIME = re.compile(rb'"timestamp":"(\d{4}-\d\d-\d\dT[0-9:.]+(?:Z|[+-]\d\d:\d\d)?)"')
 
 
 def last_activity(path: str, now: float) -> float:
-    """When a record was last written to a transcript, by its own words, else by its file's time; never later than
-    now. 0 where there is none."""
+    """When a record was last written to a transcript, by the records' own words, else by its file's time; never later
+    than now. 0 where there is none."""
     try:
         fd = files.open_read(path)
     except (OSError, KeeperError):
@@ -31,22 +30,29 @@ def last_activity(path: str, now: float) -> float:
         seen = os.fstat(fd)
         window = WINDOW
         while True:
-            times = _TIME.findall(os.pread(fd, window, max(0, seen.st_size - window)))
-            if times or window >= seen.st_size:
+            start = max(0, seen.st_size - window)
+            data = os.pread(fd, window, start)
+            told = _newest(data[data.find(b"\n") + 1 :] if start else data)
+            if told or not start:
                 break
             window *= 8
-        told = _unix(times[-1]) if times else 0.0
         return min(told or seen.st_mtime, now)
     finally:
         os.close(fd)
 
 
-def _unix(text: bytes) -> float:
+def _newest(data: bytes) -> float:
+    """The newest time of the records in whole lines; times within a record are of what it tells, not of the record."""
+    records = (read(line) for line in data.split(b"\n") if b'"timestamp"' in line)
+    return max((_unix(record.timestamp) for record in records if record and record.timestamp), default=0.0)
+
+
+def _unix(text: str) -> float:
     try:
-        told = datetime.fromisoformat(text.decode())
-    except ValueError:
+        told = datetime.fromisoformat(text)
+        return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
         return 0.0
-    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
 
 
 def barred(vault: Vault, session: str, paths: list[str], now: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -246,6 +247,30 @@ def test_the_age_of_a_chat_is_that_of_its_last_record_whatever_the_time_of_its_f
     os.utime(live, (now - 100, now - 100))
     assert abs(last_activity(str(live), now) - (now - 100)) < 0.001
     assert last_activity(str(live) + "x", now) == 0
+
+
+@pytest.mark.accepts("POLICY-3")
+def test_a_time_within_a_record_is_not_the_records_own(here: World) -> None:
+    """Tools answer with times of what they tell of, and a snapshot has that of the record it was taken for."""
+    then, now = "2019-03-01T00:00:00Z", time.time()
+    told = {"toolUseResult": {"createdBy": "x", "timestamp": then}}
+    snapshot = (
+        b'{"type":"file-history-snapshot","snapshot":{"timestamp":"2019-03-01T00:00:00Z"},"isSnapshotUpdate":true}'
+    )
+    late = said(1, "a")[:-1] + b"," + json.dumps(told, separators=(",", ":")).encode()[1:]
+    for last in (
+        late,
+        said(1, "a") + b"\n" + snapshot,
+        said(1, "a") + b"\n" + said(9, "b"),
+        late + b"\n" + b"x" * 70_000,
+    ):
+        live = write_live(here.profile, CWD, here.session, jsonl(said(200, "z"), last))
+        assert abs(now - last_activity(str(live), now) - DAY_S) < 5, last[-80:]
+    live = write_live(here.profile, CWD, here.session, jsonl(snapshot))
+    os.utime(live, (now - 100, now - 100))
+    assert abs(last_activity(str(live), now) - (now - 100)) < 0.001, "its file's time, where no record tells"
+    live = write_live(here.profile, CWD, here.session, jsonl(said(1, "a"), late))
+    assert with_bounds(here, keep_for_days=90).keep().action == "linked"
 
 
 # ------------------------------------------------------------------ du
