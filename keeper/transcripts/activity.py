@@ -22,21 +22,34 @@ KEEP_FOR, MAX_SIZE = "keep_for", "max_size"
 def last_activity(path: str, now: float) -> float:
     """When a record was last written to a transcript, by the records' own words, else by its file's time; never later
     than now. 0 where there is none."""
+    if told := last_record(path, now):
+        return told
     try:
         fd = files.open_read(path)
     except (OSError, KeeperError):
         return 0.0
     try:
-        seen = os.fstat(fd)
+        return min(os.fstat(fd).st_mtime, now)
+    finally:
+        os.close(fd)
+
+
+def last_record(path: str, now: float) -> float:
+    """The same by the records' own words alone; 0 where none tells."""
+    try:
+        fd = files.open_read(path)
+    except (OSError, KeeperError):
+        return 0.0
+    try:
+        size = os.fstat(fd).st_size
         window = WINDOW
         while True:
-            start = max(0, seen.st_size - window)
+            start = max(0, size - window)
             data = os.pread(fd, window, start)
             told = _newest(data[data.find(b"\n") + 1 :] if start else data)
             if told or not start:
-                break
+                return min(told, now)
             window *= 8
-        return min(told or seen.st_mtime, now)
     finally:
         os.close(fd)
 

@@ -34,12 +34,13 @@ APPLIED = "rules"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from keeper.transcripts.titles import Titles
+    from keeper.transcripts.usage import Living
 _titles: WeakKeyDictionary[Vault, Titles] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """A kept chat that a rule meets. `sole`: Claude has no live file of one of its sessions."""
+    """A kept chat that a rule meets. `sole`: Claude has not all of it."""
 
     chat: str
     profile: str
@@ -118,7 +119,8 @@ class Exclusion:
             head = _head(paths, footprint.session)
         told = facts.sessions.get(footprint.session) if facts else None
         folders = [path.parent.name for path in footprint.transcripts] or [row.project if row else ""]
-        return self._met(rules, profile, footprint.session, folders, paths, told, row, facts, head, tags)
+        whole = [*self._kept_apart(row, paths), *paths] if row else paths
+        return self._met(rules, profile, footprint.session, folders, whole, told, row, facts, head, tags)
 
     def of_row(self, row: Row) -> Rule | None:
         """The same of what is kept, whether it lives or not."""
@@ -141,7 +143,7 @@ class Exclusion:
         asked = {name for rule in rules for name, _ in rule.conditions}
         goes_on = [one for one in (head.named if head else None, told.continues if told else None) if one]
         known = self.tags(profile, session) + tuple(tag for one in goes_on for tag in self.tags(profile, one))
-        titles = [title for path in paths for title in self._titles().of(path)] if "title" in asked else []
+        titles = self._titles().of(paths) if "title" in asked else ()
         return first_met(
             rules,
             Subject.of(
@@ -157,6 +159,15 @@ class Exclusion:
 
         return _titles.setdefault(self.vault, Titles())
 
+    def _kept_apart(self, row: Row, lives: list[str]) -> list[str]:
+        """The kept transcript where it is another file than what lives: what lives may be no more than its tail."""
+        kept = self._kept(row)
+        seen = regular(kept)
+        same = seen is not None and any(
+            (live.st_dev, live.st_ino) == (seen.st_dev, seen.st_ino) for live in map(regular, lives) if live
+        )
+        return [] if same else [kept]
+
     def _kept(self, row: Row) -> str:
         return self.vault.chat(row.chat).kept(row.session)
 
@@ -165,17 +176,34 @@ class Exclusion:
     def met(self, also: Rule | None = None) -> list[Met]:
         """Every kept chat that a rule meets, with this one too; nothing is changed."""
         rules = (*self.rules(), also) if also else self.rules()
-        chats: dict[str, list[Row]] = {}
-        for row in self.vault.rows():
-            chats.setdefault(row.chat, []).append(row)
-        found = []
-        for name, rows in chats.items():
-            facts = self.vault.facts(self.vault.chat(name))
+        known, living, found = self._rows(), self._living(), []
+        for name in self._names() if rules else ():
+            chat = self.vault.chat(name)
+            facts = self.vault.facts(chat)
+            rows = _every(chat, facts, known.get(name, []))
             rule = next((rule for row in rows if (rule := self._of_kept(rules, row, facts))), None)
-            if rule is not None:
-                sole = any(is_sole(self.vault, row) for row in rows)
+            if rule is not None and os.path.isdir(chat.path):
+                sole = self._lacks(name, rows, living)
                 found.append(Met(name, rows[0].profile, tuple(row.session for row in rows), rule, sole))
         return found
+
+    def _rows(self) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in self.vault.rows():
+            found.setdefault(row.chat, []).append(row)
+        return found
+
+    def _living(self) -> Living:
+        from keeper.transcripts.usage import Living  # the fast doors pay for every import
+
+        return Living(self.vault)
+
+    def _lacks(self, name: str, rows: list[Row], living: Living) -> bool:
+        """Whether Claude has not all of a chat: a transcript, or some other file."""
+        from keeper.transcripts.usage import usage_of
+
+        one = usage_of(self.vault, name, rows, living, 0.0, whole=True)
+        return one is not None and (one.lacking or one.sole > 0)
 
     def expel(self, chat: Chat, rule: Rule, facts: Facts | None, sole: bool) -> Removed:
         """What is kept of an excluded chat goes; its lock is held by the caller. Its tags are remembered."""
@@ -193,12 +221,10 @@ class Exclusion:
             return []
         removed = []
         names = list(self._names())
-        rows: dict[str, list[Row]] = {}
-        for row in self.vault.rows():
-            rows.setdefault(row.chat, []).append(row)
+        rows, living = self._rows(), self._living()
         for count, name in enumerate(names):
             try:
-                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), wait_s)
+                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), living, wait_s)
                 removed += [one] if one is not None else []
             except (OSError, KeeperError) as error:
                 why = files.told(error, self.vault.root)
@@ -220,8 +246,11 @@ class Exclusion:
 
     def living(self, profile: Path) -> set[str]:
         """The sessions of a profile that live and are excluded: no time of theirs is to be touched."""
-        footprints = claude.survey(profile).footprints.items() if self.rules() else ()
-        return {session for session, one in footprints if self.of_live(str(profile), one, None, None) is not None}
+        if not self.rules():
+            return set()
+        rows = {row.session: row for row in self.vault.rows() if row.profile == str(profile)}
+        found = claude.survey(profile).footprints.items()
+        return {session for session, one in found if self.of_live(str(profile), one, None, rows.get(session))}
 
     def _names(self) -> Iterator[str]:
         """Every chat, and every one that a keep may be making just now: it holds the lock since before the rule."""
@@ -238,22 +267,20 @@ class Exclusion:
                 yield chat
 
     def _apply_to(
-        self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], wait_s: float | None
+        self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], living: Living, wait_s: float | None
     ) -> Removed | None:  # fmt: skip
-        if rows and not any(self.of_row(row) for row in rows):
+        facts = self.vault.facts(chat)
+        if rows and not any(self._of_kept(rules, row, facts) for row in _every(chat, facts, rows)):
             return None
         with self.vault.lock(chat.name, wait_s):
             if not os.path.isdir(chat.path) or os.path.islink(chat.path):
                 return None
             facts = self.vault.facts(chat)
-            every = {session: _bare(chat.name, session) for session in chat.sessions()}
-            for session, told in facts.sessions.items() if facts else ():
-                every[session] = Row.of(chat.name, session, facts.profile if facts else "", told, told.born)
-            every |= {row.session: row for row in rows}
-            rule = next((rule for row in every.values() if (rule := self._of_kept(rules, row, facts))), None)
+            every = _every(chat, facts, rows)
+            rule = next((rule for row in every if (rule := self._of_kept(rules, row, facts))), None)
             if rule is None:
                 return None
-            return self.expel(chat, rule, facts, any(is_sole(self.vault, row) for row in every.values()))
+            return self.expel(chat, rule, facts, self._lacks(chat.name, every, living))
 
     def _stamp(self) -> str:
         """What tells the rules, and each time that they were written, from all others; "" where there are none."""
@@ -284,18 +311,14 @@ def _head(paths: Iterable[str], session: str) -> Head | None:
     return None
 
 
+def _every(chat: Chat, facts: Facts | None, rows: list[Row]) -> list[Row]:
+    """A row of each session of a chat, those too that no row tells of yet."""
+    every = {session: _bare(chat.name, session) for session in chat.sessions()}
+    for session, told in facts.sessions.items() if facts else ():
+        every[session] = Row.of(chat.name, session, facts.profile if facts else "", told, told.born)
+    return list((every | {row.session: row for row in rows}).values())
+
+
 def _bare(chat: str, session: str) -> Row:
     """A kept transcript that neither row nor `chat.json` tells of: a keep was killed, or is under way."""
     return Row(chat, session, "", "", "", "", "", "", 0.0, 0.0)
-
-
-def is_sole(vault: Vault, row: Row) -> bool:
-    """Whether the vault alone holds it: Claude has no file of it, or one that has less."""
-    if regular(vault.chat(row.chat).kept(row.session)) is None:
-        return False
-    if row.mode == "split" or row.state:
-        return True
-    if row.project and regular(f"{row.profile}/projects/{row.project}/{row.session}.jsonl") is not None:
-        return False
-    profiles = [Path(row.profile)] if row.profile else vault.settings.profiles
-    return not any(claude.places(profile, row.session) for profile in profiles)

@@ -14,11 +14,12 @@ from pathlib import Path
 from keeper.claude import Footprint
 from keeper.transcripts.activity import barred
 from keeper.transcripts.chat import Chat
-from keeper.transcripts.exclude import Exclusion, is_sole
+from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.head import Head
 from keeper.transcripts.index import Row
 from keeper.transcripts.ledger import Kept
 from keeper.transcripts.rules import Rule
+from keeper.transcripts.sole import is_sole
 from keeper.transcripts.vault import Vault
 
 

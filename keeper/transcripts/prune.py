@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from keeper import files
 from keeper.errors import KeeperError
 from keeper.settings import Settings
-from keeper.transcripts.activity import KEEP_FOR, MAX_SIZE, last_activity
-from keeper.transcripts.exclude import is_sole
+from keeper.transcripts.activity import KEEP_FOR, MAX_SIZE
 from keeper.transcripts.removal import Removed, remove
-from keeper.transcripts.usage import Usage, usage
+from keeper.transcripts.usage import Living, Usage, usage, usage_of
 from keeper.transcripts.vault import Vault
 
 Count = Callable[[int, int], None]
@@ -87,10 +86,10 @@ def plan_of(chats: list[Usage], settings: Settings, now: float) -> Plan:
 
 def carry_out(vault: Vault, asked: Plan, sole_copies: bool, now: float, progress: Count | None = None) -> Pruned:
     """Do what the plan says; sole copies only where that was said. What has changed since the plan was made stays."""
-    removed, stayed = [], []
+    removed, stayed, living = [], [], Living(vault)
     for count, item in enumerate(asked.items):
         try:
-            gone = _prune(vault, item, sole_copies, now)
+            gone = _prune(vault, item, sole_copies, now, living)
         except (OSError, KeeperError) as error:
             stayed.append((item.chat, files.told(error, vault.root).message))
         else:
@@ -100,7 +99,7 @@ def carry_out(vault: Vault, asked: Plan, sole_copies: bool, now: float, progress
     return Pruned(tuple(removed), tuple(stayed))
 
 
-def _prune(vault: Vault, item: Item, sole_copies: bool, now: float) -> Removed | str:
+def _prune(vault: Vault, item: Item, sole_copies: bool, now: float, living: Living) -> Removed | str:
     if item.sole and not sole_copies:
         return "a sole copy"
     chat = vault.chat(item.chat)
@@ -109,9 +108,10 @@ def _prune(vault: Vault, item: Item, sole_copies: bool, now: float) -> Removed |
             return "gone already"
         facts = vault.facts(chat)
         rows = [row for row in vault.rows() if row.chat == item.chat]
-        if max((last_activity(chat.kept(row.session), now) for row in rows), default=0.0) != item.last:
+        one = usage_of(vault, item.chat, rows, living, now, whole=True)
+        if one is None or one.last != item.last:
             return "used since the plan was made"
-        sole = item.sole or any(is_sole(vault, row) for row in rows)
+        sole = item.sole or one.lacking or one.sole > 0
         if sole and not sole_copies:
             return "a sole copy since the plan was made"
         return remove(vault, chat, facts, "plan", item.why, sole, item.last)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from keeper import files
@@ -35,13 +36,20 @@ class Titles:
     def __init__(self) -> None:
         self._read: dict[str, _Read] = {}
 
-    def of(self, path: str) -> frozenset[str]:
-        """The newest title that Claude gave, that a person or host gave, the newest summary; where there is none the
-        first prompt. Nothing where there is no regular file."""
+    def of(self, paths: Iterable[str]) -> frozenset[str]:
+        """What one conversation is called whose files these are, the oldest first: the newest title that Claude gave,
+        that a person or host gave, the newest summary; where there is none the first prompt."""
+        found = [known for path in paths if (known := self._of(path)) is not None]
+        titles = {kind: title for known in found for kind, title in known.titles.items()}
+        prompt = next((known.prompt for known in found if known.prompt), "")
+        return frozenset(titles.values()) or frozenset(filter(None, [prompt]))
+
+    def _of(self, path: str) -> _Read | None:
+        """What that file says; None where there is no regular one."""
         try:
             fd = files.open_read(path)
         except (OSError, KeeperError):
-            return frozenset()  # the keep meets it too, and tells of it
+            return None  # the keep meets it too, and tells of it
         try:
             seen = os.fstat(fd)
             known = self._read.get(path)
@@ -51,7 +59,7 @@ class Titles:
                 _more(known, files.read_at(fd, known.size, path))
         finally:
             os.close(fd)
-        return frozenset(known.titles.values()) or frozenset(filter(None, [known.prompt]))
+        return known
 
 
 def _more(known: _Read, data: bytes) -> None:
