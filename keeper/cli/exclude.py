@@ -70,7 +70,7 @@ def put_in(vault: Vault, rule: Rule, yes: bool, as_json: bool) -> int:
     if new:
         exclusion.say("add", rule, out.now())
     with out.progress("removing") as progress:
-        removed = exclusion.apply(progress)
+        removed = exclusion.apply(progress, agreed=True)
     _tell_agent(vault)
     out.notes(vault)
     if as_json:

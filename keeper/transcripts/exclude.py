@@ -26,7 +26,12 @@ from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.lines import Lines, mark_of
 from keeper.transcripts.removal import Removed, remove
 from keeper.transcripts.rules import Rule, Subject, first_met
+<<<<<<< HEAD
 from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
+=======
+from keeper.transcripts.sole import is_sole
+from keeper.transcripts.vault import Vault
+>>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
 
 Count = Callable[[int, int], None]
 APPLIED = "rules"
@@ -211,10 +216,27 @@ class Exclusion:
             self.tag(facts.profile if facts else "", session, facts.tags if facts else ())
         return remove(self.vault, chat, facts, "rule", str(rule), sole)
 
+<<<<<<< HEAD
     def apply(self, progress: Count | None = None, wait_s: float | None = None) -> list[Removed]:
         """Judge every chat by the rules of now, and remove what is excluded; `wait_s` bounds the wait for each lock.
         One that cannot be removed is noted, and stops no other: the next run tries it again."""
         self.left = {}
+=======
+    def others_alone(self, chat: Chat, facts: Facts | None, rows: list[Row], met: Iterable[str] = ()) -> list[str]:
+        """The sessions of a chat that no rule meets, that are no conversation with one of `met` or one which a rule
+        meets, and that the vault alone has."""
+        rules, every = self.rules(), _every(chat, facts, rows)
+        gone = {*met, *(row.session for row in every if self._of_kept(rules, row, facts))}
+        told = facts.sessions if facts else {}
+        pairs = [(session, one.continues) for session, one in told.items() if one.continues]
+        while more := {one for pair in pairs if gone & set(pair) for one in pair} - gone:
+            gone |= more
+        return [row.session for row in every if row.session not in gone and is_sole(self.vault, row)]
+
+    def apply(self, progress: Count | None = None, agreed: bool = False) -> list[Removed]:
+        """Judge every chat by the rules of now, and remove what is excluded. One that cannot be removed is noted, and
+        stops no other; so is one with a sole copy of a session that no rule meets, unless a person `agreed`."""
+>>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
         rules = self.rules()
         if not rules:
             self._applied(True)
@@ -224,8 +246,12 @@ class Exclusion:
         rows, living = self._rows(), self._living()
         for count, name in enumerate(names):
             try:
+<<<<<<< HEAD
                 one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), living, wait_s)
                 removed += [one] if one is not None else []
+=======
+                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), living, agreed)
+>>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
             except (OSError, KeeperError) as error:
                 why = files.told(error, self.vault.root)
                 self.left[name] = f"chat {name} may be excluded, and could not be looked at or removed: {why}"
@@ -267,7 +293,11 @@ class Exclusion:
                 yield chat
 
     def _apply_to(
+<<<<<<< HEAD
         self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], living: Living, wait_s: float | None
+=======
+        self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], living: Living, agreed: bool
+>>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
     ) -> Removed | None:  # fmt: skip
         facts = self.vault.facts(chat)
         if rows and not any(self._of_kept(rules, row, facts) for row in _every(chat, facts, rows)):
@@ -279,6 +309,9 @@ class Exclusion:
             every = _every(chat, facts, rows)
             rule = next((rule for row in every if (rule := self._of_kept(rules, row, facts))), None)
             if rule is None:
+                return None
+            if not agreed and (others := self.others_alone(chat, facts, rows)):
+                self.vault.notes.append(f"the rule {rule} meets chat {chat.name}, which stays: {only_here(others)}")
                 return None
             return self.expel(chat, rule, facts, self._lacks(chat.name, every, living))
 
@@ -309,6 +342,11 @@ def _head(paths: Iterable[str], session: str) -> Head | None:
         except (OSError, KeeperError):
             continue
     return None
+
+
+def only_here(sessions: list[str]) -> str:
+    """Why a chat stays that a rule meets, and what to do."""
+    return f"it has what no rule meets, and nothing else has ({', '.join(sessions)}); `keeper forget` takes all of it"
 
 
 def _every(chat: Chat, facts: Facts | None, rows: list[Row]) -> list[Row]:

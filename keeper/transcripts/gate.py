@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from keeper.claude import Footprint
 from keeper.transcripts.activity import barred
 from keeper.transcripts.chat import Chat
-from keeper.transcripts.exclude import Exclusion
+from keeper.transcripts.exclude import Exclusion, only_here
 from keeper.transcripts.head import Head
 from keeper.transcripts.index import Row
 from keeper.transcripts.ledger import Kept
@@ -84,6 +85,12 @@ class Gate:
         mine = session in facts.sessions if facts else set(chat.sessions()) <= {session}
         if not os.path.isdir(chat.path) or not (mine or row is not None):
             return self._excluded(profile, session, rule, tags)
+        rows = [one for one in self.vault.rows() if one.chat == chat.name]
+        if others := self.exclusion.others_alone(chat, facts, rows, [session]):
+            answer = self._excluded(profile, session, rule, tags)
+            return replace(
+                answer, chat=chat.name, warnings=(*answer.warnings, f"what was kept stays: {only_here(others)}")
+            )
         answer = self._excluded(profile, session, rule, tags, "removed")
         self.exclusion.expel(chat, rule, facts, row is not None and is_sole(self.vault, row))
         return answer

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from keeper.transcripts.exclude import Exclusion
-from keeper.transcripts.keep import Keeper
+from keeper.transcripts.keep import Keeper, Options
 from keeper.transcripts.prune import carry_out, plan
 from keeper.transcripts.rules import Rule
 from keeper.transcripts.sole import is_sole
@@ -167,6 +167,17 @@ def test_a_chat_that_goes_on_in_a_file_that_is_not_kept_yet_is_not_old(here: Wor
     recreated(jsonl(prompt("n", "f", timestamp=at(0))))(here)
     vault = replace(here, settings=replace(here.settings, keep_for_s=int(90 * DAY_S))).vault()
     assert plan(vault, time.time()).items == ()
+    recreated(b"")(here)
+    assert [item.sole for item in plan(vault, time.time()).items] == [True], "the time of a file tells of no use"
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_of_several_live_files_one_with_all_of_it_is_enough(here: World) -> None:
+    whole(here)
+    moved(here)
+    assert not is_sole(here.vault(), *here.vault().rows())
+    recreated(jsonl(STUB))(here)
+    assert not is_sole(here.vault(), *here.vault().rows())
 
 
 @pytest.mark.accepts("POLICY-2", "FAULT-1")
@@ -205,3 +216,56 @@ def test_a_title_rule_is_asked_of_the_whole_chat_and_not_of_the_tail_that_lives(
     assert other.keep().action == "folded", "its first prompt is another one"
     append(other.live, jsonl(meta("custom-title", customTitle="run the tests", sessionId=other.session)))
     assert other.keep().verdict == "excluded"
+
+
+def two_in_one(here: World) -> tuple[World, World]:
+    """A host's chat of two conversations; the first one is swept."""
+    one, other = here.about(session_id(1)), here.about(session_id(2))
+    for view, text in ((one, "design"), (other, "scratch-1")):
+        write_live(view.profile, CWD, view.session, jsonl(prompt("a", None, text, view.session)))
+        view.keep(Options(chat="arch"))
+    one.live.unlink()
+    return one, other
+
+
+@pytest.mark.accepts("POLICY-2")
+def test_a_rule_that_one_session_of_a_chat_meets_takes_no_sole_copy_of_another(
+    here: World, run_keeper: Callable[..., Ran]
+) -> None:
+    one, other = two_in_one(here)
+    arch = here.root / "chats" / "arch"
+    rules = replace(here.settings, exclude=(Rule.of({"title": "scratch-*"}).conditions,))
+    answer = replace(other, settings=rules).keep()
+    assert (answer.verdict, answer.action) == ("excluded", "none")
+    assert any(one.session in warning for warning in answer.warnings)
+    vault = replace(here, settings=rules).vault()
+    assert Exclusion(vault).apply() == []
+    assert any(one.session in note for note in vault.notes)
+    assert (arch / f"{one.session}.jsonl").is_file()
+
+    assert run_keeper("exclude", "add", "--title", "scratch-*").code == 8
+    assert arch.is_dir()
+    assert run_keeper("exclude", "add", "--title", "scratch-*", "--yes").code == 0
+    assert not arch.exists()
+
+
+@pytest.mark.accepts("POLICY-2")
+@pytest.mark.parametrize("how", ["keep", "apply"])
+def test_it_goes_whole_where_the_others_live_or_are_the_same_conversation(here: World, how: str) -> None:
+    one, other = two_in_one(here)
+    vault = replace(here, settings=replace(here.settings, exclude=((("title", "scratch-*"),),))).vault()
+    arch = vault.chat("arch")
+    facts = vault.facts(arch)
+    assert facts is not None
+    exclusion, rows = Exclusion(vault), vault.rows()
+    assert exclusion.others_alone(arch, facts, rows, [other.session]) == [one.session]
+    for first, second in ((one, other), (other, one)):
+        told = replace(facts.sessions[first.session], continues=second.session)
+        assert exclusion.others_alone(arch, facts.with_session(first.session, told), rows, [other.session]) == []
+    write_live(one.profile, CWD, one.session, Path(arch.kept(one.session)).read_bytes())
+    if how == "apply":
+        assert [gone.chat for gone in exclusion.apply()] == ["arch"]
+    else:
+        view = replace(other, settings=vault.settings)
+        assert view.keep().action == "removed"
+    assert not Path(arch.path).exists()
