@@ -1,7 +1,8 @@
 """Growth: finds what has grown by a stat of the chats that live, since an append costs nobody an event.
 
-It promises that a transcript or a subagent's that grew is told within one look, and that what has been quiet for an
-hour costs nothing until the next pass. It refuses to read.
+It promises that a transcript or a subagent's that grew is told within one look, that what has been quiet for an hour
+costs nothing until the next pass, and that of what is not kept a first new line is told within a minute, however long
+it was quiet. It refuses to read.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Growth:
     def __init__(self) -> None:
         self._chats: dict[tuple[str, str], tuple[str, Seen]] = {}
         self._due: dict[tuple[str, str], float] = {}
+        self._left_out: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
 
     def look(self, profile: str, session: str) -> Seen:
@@ -42,6 +44,13 @@ class Growth:
         with self._lock:
             self._chats[(profile, session)] = path, seen
             self._due.pop((profile, session), None)
+            self._left_out.discard((profile, session))
+
+    def leave_out(self, profile: str, session: str, path: str, seen: Seen) -> None:
+        """This chat was not kept, as it was seen before that: nothing of it is in the vault until it is told again."""
+        self.note(profile, session, path, seen)
+        with self._lock:
+            self._left_out.add((profile, session))
 
     def meet(self, profile: str, session: str, path: str, mtime_s: float, now: float) -> None:
         """This chat stands there; whether it lives its time tells."""
@@ -61,7 +70,7 @@ class Growth:
             try:
                 current = self._seen(path)
                 quiet_s = now - current[1] / 1e9
-                quiet = quiet_s > QUIET_S
+                quiet = quiet_s > QUIET_S and key not in self._left_out
                 pause_s = min(quiet_s * SELDOM, SELDOM_S)
                 self._due[key] = 0.0 if quiet or pause_s < 1 else now + pause_s
             except OSError:
@@ -72,6 +81,7 @@ class Growth:
                 if quiet and current == seen:
                     self._chats.pop(key, None)
                     self._due.pop(key, None)
+                    self._left_out.discard(key)
                 elif self._chats.get(key) == (path, seen):
                     self._chats[key] = path, current
         return found

@@ -37,8 +37,8 @@ NONE: Mapping[str, float] = {}
 @dataclass(slots=True)
 class Memory:
     """What is remembered from one look to the next. Of a storm: what got new times lately, each with the time that it
-    had and the one that it got, and what came back (`returned`). `plan` is what the vault says is in hand: new times by
-    profile and session."""
+    had and the one that it got, what came back (`returned`), and which others a rule meets (`met`). `plan` is what the
+    vault says is in hand: new times by profile and session."""
 
     clock: Callable[[], float] = time.monotonic
     told: dict[str, Told] = field(default_factory=dict)
@@ -49,6 +49,7 @@ class Memory:
     storm: dict[Key, tuple[int, int]] = field(default_factory=dict)
     storm_at: float = float("-inf")
     returned: set[Key] = field(default_factory=set)
+    met: dict[Key, bool] = field(default_factory=dict)
     plan: dict[str, dict[str, int]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     back: int = 0

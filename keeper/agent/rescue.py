@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from keeper.claude import Footprint
 from keeper.files import regular
 from keeper.transcripts.back import Back
 from keeper.transcripts.chat import Chat
+from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.head import owned_agents
 from keeper.transcripts.index import Row
 from keeper.transcripts.mass import restore_all
@@ -54,6 +55,7 @@ class Rescue:
         self.vault = vault
         self.profile = profile
         self.rows = rows
+        self.exclusion = Exclusion(vault)
         self.hinted = hinted
         self.now_ns = time.time_ns()
         self.plan = memory.plan.get(profile, {})
@@ -62,6 +64,7 @@ class Rescue:
         if not memory.storms():
             memory.storm.clear()
             memory.returned.clear()
+            memory.met.clear()
 
     def _living(self) -> dict[str, str]:
         """Where those of the rows live that live."""
@@ -139,7 +142,7 @@ class Rescue:
             chats += [self._aged(row.session, self.times[row.session][0]) for row in rows]
             need = {chat.session for chat in chats if chat.session in swept or self._in_hand(chat.session)}
             before_ns = half_way_ns(self.now_ns, memory.period(self.vault, self.profile).days)
-            stamps |= fresh_times(chats, need, before_ns, self.now_ns)
+            stamps |= self._fresh(chats, need, before_ns, paths)
             was |= {chat.session: chat.mtime_ns for chat in chats}
         memory.keep_plan(self.vault, self.profile, {**self.plan, **stamps})
         for session, stamp_ns in stamps.items():
@@ -161,6 +164,24 @@ class Rescue:
         others = {session: ns for session, ns in self.plan.items() if self.hinted and session not in stamps}
         memory.keep_plan(self.vault, self.profile, others | {session: stamps[session] for session in failed})
         self.condition.only("put back", memory.failures)
+
+    def _fresh(
+        self, chats: list[Aged], need: set[str], before_ns: int, paths: Mapping[str, str]
+    ) -> dict[str, int]:  # fmt: skip
+        """The new times, none of them for a chat that a rule has come to meet since the last look over everything."""
+        while True:
+            stamps = fresh_times(chats, need, before_ns, self.now_ns)
+            met = {session for session in stamps if session in paths and self._met(session, paths[session])}
+            if not met:
+                return stamps
+            chats = [replace(chat, policy=EXCLUDE) if chat.session in met else chat for chat in chats]
+
+    def _met(self, session: str, path: str) -> bool:
+        key = self.profile, session
+        if key not in self.memory.met:
+            footprint = Footprint(session, [Path(path)])
+            self.memory.met[key] = self.exclusion.of_live(self.profile, footprint, None, None) is not None
+        return self.memory.met[key]
 
     def _aged(self, session: str, mtime_ns: int) -> Aged:
         """A chat with the time that tells its place: of one in hand the time that it had, or is to have."""

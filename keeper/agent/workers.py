@@ -26,6 +26,8 @@ IDLE_S = 15.0
 """So often an idle worker looks whether it is to end."""
 AGAIN_S = (0.005, 0.05, 0.5, 2.0)
 """A file with nothing in it yet brings no second event when it has: it is looked at again after so long."""
+LEFT_OUT = ("pruned", "excluded")
+"""Past a bound until it is used again; excluded, by its title perhaps, until it has another."""
 
 SELDOM_S = 60.0
 """What fails again and again is tried so often."""
@@ -102,4 +104,8 @@ class Workers:
             # There is nothing to keep of it yet; its first line may come whenever it likes, and without an event.
             for live in map(str, places(Path(profile), session)):
                 self.growth.meet(profile, session, live, self.wall(), self.wall())
+        elif answer.verdict in LEFT_OUT:
+            # Its next line may change that, and nothing of it is kept until then.
+            for live in map(str, places(Path(answer.profile), session)):
+                self.growth.leave_out(answer.profile, session, live, before)
         return answer

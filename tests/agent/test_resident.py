@@ -18,8 +18,10 @@ from keeper.agent.hint import Hint
 from keeper.agent.journal import Journal
 from keeper.agent.resident import Resident
 from keeper.agent.work import Work
+from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.glance import Live
 from keeper.transcripts.keep import Options
+from keeper.transcripts.rules import Rule
 from tests.build import CWD, jsonl, session_id, talk, write_live
 from tests.chat import DAY_S, age, files, put, sweep, write_whole
 from tests.conftest import Ran
@@ -193,6 +195,31 @@ def test_chats_that_nobody_swept_keep_their_place_among_those_that_come_back(wor
     agent.told_gone(*swept)
     assert in_order(*swept[:2], between, swept[2], newest)
     assert newest.stat().st_mtime_ns == told, "what is newer needs no new time"
+
+
+@pytest.mark.accepts("POLICY-1", "POLICY-4")
+def test_one_that_a_rule_came_to_meet_since_the_last_look_keeps_its_time_too(world: World, agent: Agent) -> None:
+    oldest, excluded, newest = chats(world, 3)
+    agent.look()
+    for number, path in enumerate((oldest, excluded, newest)):
+        set_age(path, 40 - number)
+    rules = Exclusion(world.vault())
+    rules.say("add", Rule.of({"session": excluded.stem}), time.time())
+    assert [one.chat for one in rules.apply()] == [excluded.stem]
+    before = excluded.stat().st_mtime_ns
+    oldest.unlink()
+    agent.clock += 60
+    agent.told_gone(oldest)
+    assert oldest.exists()
+    assert in_order(oldest, newest)
+    assert days_old(oldest) < 1
+    assert excluded.stat().st_mtime_ns == before
+    rules.say("remove", Rule.of({"session": excluded.stem}), time.time())
+    set_age(oldest, 40)
+    oldest.unlink()
+    agent.clock += 60
+    agent.told_gone(oldest)
+    assert in_order(oldest, excluded, newest), "without the rule it moves along"
 
 
 @pytest.mark.accepts("POLICY-4")

@@ -31,7 +31,7 @@ from keeper.transcripts import glance as glancing
 from keeper.transcripts.index import Index
 from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 from tests.agent.running import until
-from tests.build import CWD, append, jsonl, session_id, talk, write_live
+from tests.build import CWD, append, jsonl, meta, session_id, talk, write_live
 from tests.seam import World, lines_of, world
 
 MANY = 60
@@ -383,6 +383,36 @@ def test_what_the_rules_left_is_tried_again_soon_and_no_lock_is_waited_for_long(
     agent.policy.exclude()
     assert agent.condition.troubles() == []
     assert not any(view.kept.exists() for view in views[:2])
+
+
+@pytest.mark.accepts("POLICY-3", "POLICY-1", "AGENT-1")
+@pytest.mark.parametrize("why", ["pruned", "excluded"])
+@pytest.mark.parametrize("days", [0, 200])
+def test_what_is_not_kept_is_told_by_its_next_line_however_long_it_was_quiet(
+    why: str, days: int, agent: Agent, here: World
+) -> None:
+    rules = ((("title", "optchat-*"),),) if why == "excluded" else ()
+    agent.work.settings = replace(here.settings, exclude=rules, keep_for_s=86_400 if why == "pruned" else 0)
+    live = write_live(here.profile, CWD, here.session, jsonl(*talk("ab", here.session)))
+    append(live, jsonl(meta("custom-title", customTitle="optchat-1", sessionId=here.session)))
+    then = now = time.time()
+    os.utime(live, (then - days * 86_400, then - days * 86_400))
+    answer = agent.workers.keep(str(here.profile), here.session)
+    assert answer is not None
+    assert answer.verdict == why
+    for _ in range(3):
+        agent.growth.grown(now)  # the first one may tell it once more: nobody knows what came before the keep
+        now += 61
+    assert agent.growth.grown(now) == []
+    append(live, jsonl(meta("custom-title", customTitle="other", sessionId=here.session)))
+    assert agent.growth.grown(now + 61) == [(str(here.profile), here.session)]
+    agent.work.settings = here.settings
+    kept = agent.workers.keep(str(here.profile), here.session)
+    assert kept is not None
+    assert kept.action == "linked"
+    agent.growth.grown(now + 122)
+    agent.growth.grown(now + 2 * 86_400)
+    assert len(agent.growth) == 0, "what is kept costs nothing once it is quiet"
 
 
 @pytest.mark.accepts("POLICY-3")
