@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from keeper import claude, disk
+from keeper import claude
 from keeper.errors import KeeperError, NotKept, Refused
 from keeper.transcripts.chat import Chat
-from keeper.transcripts.held import clear
 from keeper.transcripts.index import Row
-from keeper.transcripts.removal import drop_page, drop_rows, size_of
+from keeper.transcripts.removal import drop_page, drop_rows, size_of, take_out
 from keeper.transcripts.vault import Vault
 
 FINISH_WAIT_S = 1.0
@@ -95,7 +94,5 @@ def _finish_forget(vault: Vault, name: str) -> None:
 
 def _remove(vault: Vault, chat: Chat, sessions: list[str]) -> None:
     drop_page(vault)
-    clear(chat.swap)
-    disk.remove_tree(chat.path)
-    disk.sync_dir(os.path.dirname(chat.path))
+    take_out(vault, chat)
     drop_rows(vault, [(chat.name, session) for session in sessions])

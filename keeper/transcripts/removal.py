@@ -1,8 +1,8 @@
 """Removal: a whole chat leaves the vault, by a rule or by a plan, and may be kept again one day.
 
-It promises that the chat goes from `chats/` in one step, that what a killed run left of it is removed by the next one,
-and that what went, when, and why stands in `removals.jsonl` before the first byte goes. It refuses to touch the live
-files: those are Claude's.
+It promises that the chat goes from `chats/` in one step, that what a killed run left of it, or a writer still wrote to,
+is removed by the next one, and that what went, when, and why stands in `removals.jsonl` before the first byte goes. It
+refuses to touch the live files, which are Claude's, but for lines in flight: those land (`flight`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from keeper import disk, files
 from keeper.errors import DiskError, KeeperError, Locked, Refused
 from keeper.transcripts.chat import Chat, Facts
+from keeper.transcripts.flight import land
 from keeper.transcripts.held import clear, token
 from keeper.transcripts.index import IndexLost
 from keeper.transcripts.vault import Vault
@@ -53,17 +54,25 @@ def remove(
     profile = facts.profile if facts else next((row.profile for row in rows), "")
     removed = Removed(chat.name, profile, sessions, size_of(chat.path), by, why, sole, last)
     vault.removals.append({**asdict(removed), "at": time.time()})
-    clear(chat.swap)
     drop_page(vault)
+    take_out(vault, chat)
+    drop_rows(vault, ((chat.name, session) for session in sessions))
+    return removed
+
+
+def take_out(vault: Vault, chat: Chat) -> None:
+    """The chat leaves `chats/`, and its bytes the vault; its lock is held by the caller."""
     going = f"{vault.root}/{GOING}"
     if not os.path.isdir(going):
         disk.ensure_dir(going)
     place = f"{going}/{chat.name}~{token()}"
     disk.replace(chat.path, place)
     disk.sync_dir(os.path.dirname(chat.path))
-    _finish(place)
-    drop_rows(vault, ((chat.name, session) for session in sessions))
-    return removed
+    if not _finish(vault, Chat(chat.name, place)):
+        vault.notes.append(
+            f"chat {chat.name} is removed but for a file that is still written to: when it is not, the next keep puts "
+            "what was written into Claude's file, and removes it"
+        )
 
 
 def drop_page(vault: Vault) -> None:
@@ -96,16 +105,31 @@ def finish_removals(vault: Vault) -> None:
         chat = name.rpartition("~")[0]
         try:
             with vault.lock(vault.chat(chat).name, FINISH_WAIT_S):
-                _finish(f"{vault.root}/{GOING}/{name}")
+                _finish(vault, Chat(chat, f"{vault.root}/{GOING}/{name}"))
         except (OSError, KeeperError) as error:
             vault.notes.append(
                 f"chat {chat} could not be removed, its bytes are still there: {files.told(error, name)}"
             )
 
 
-def _finish(place: str) -> None:
-    clear(f"{place}/swap")
-    disk.remove_tree(place)
+def _finish(vault: Vault, chat: Chat) -> bool:
+    """Remove what is left of a chat that was moved to `going/`; False where some of it waits for a writer to end."""
+    try:
+        waits = land(vault, chat, time.time())
+    except (OSError, KeeperError) as error:
+        # A live file that cannot be written now: what would land in it waits, and all else goes.
+        vault.notes.append(f"chat {chat.name}: lines in flight wait: {files.told(error, chat.path)}")
+        waits = {f"{session}.jsonl" for session in chat.sessions()}
+    if not waits:
+        clear(chat.swap)
+        disk.remove_tree(chat.path)
+        return True
+    needed = {os.path.basename(chat.swap), os.path.basename(chat.facts_file), *(one.split("/")[0] for one in waits)}
+    for name in chat.names():
+        path = f"{chat.path}/{name}"
+        if name not in needed:
+            disk.remove_tree(path) if os.path.isdir(path) and not os.path.islink(path) else disk.unlink(path)
+    return False
 
 
 def size_of(folder: str) -> int:
