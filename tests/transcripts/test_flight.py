@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from keeper.transcripts.keep import Keeper, Options
 from keeper.transcripts.prune import carry_out, plan
 from keeper.transcripts.rules import Rule
 from tests.build import CWD, jsonl, prompt, talk, write_live
-from tests.seam import World, killed_at, lines_of, names_of_ours, twice_or_missing, world
+from tests.seam import World, hooked, killed_at, lines_of, names_of_ours, refusing, twice_or_missing, world
 
 SECRET = Rule.of({"cwd": f"{CWD}/**"})
 Goes = Callable[[World], None]
@@ -94,6 +95,23 @@ def test_what_is_in_flight_as_a_chat_goes_lands_in_live_and_its_inode_stays_unti
     assert left(here) == []
     assert names_of_ours(here.root, here.profile) == []
     assert here.vault().rows() == []
+
+
+@pytest.mark.accepts("SWAP-2", "SWAP-5", "POLICY-2")
+@pytest.mark.parametrize("goes", [excluded, forgotten], ids=lambda one: one.__name__)
+def test_the_same_where_no_link_can_be_made_and_the_inode_is_held_beside_live(here: World, goes: Goes) -> None:
+    with hooked(refusing("link", errno.EPERM)):
+        writer, lines = exchanged(here.live, here.keep)
+        try:
+            assert names_of_ours(here.profile), "it is not held beside live"
+            os.write(writer, jsonl(prompt("n1", "n0")))
+            goes(here)
+            os.write(writer, jsonl(prompt("n2", "n1")))
+        finally:
+            os.close(writer)
+        Keeper(here.vault(), time.time())
+    assert lines_of(here.live) == [*lines, prompt("n1", "n0"), prompt("n2", "n1")]
+    assert left(here) == names_of_ours(here.profile) == []
 
 
 @pytest.mark.accepts("SWAP-2", "POLICY-2")
