@@ -24,6 +24,7 @@ from keeper.files import regular
 from keeper.retention import SWEEPS_AT_ONCE
 from keeper.settings import Settings
 from keeper.transcripts import places
+from keeper.transcripts.activity import removed
 from keeper.transcripts.describe import Described, age, describe, printable
 from keeper.transcripts.head import resumable
 from keeper.transcripts.index import Row
@@ -164,7 +165,7 @@ def put_back(start: Start, vault: Vault, session: str) -> Restored | None:
 
 
 def _gone(start: Start, vault: Vault, session: str) -> NotKept:
-    """What there is to say of a conversation that is nowhere: forgotten, another profile's, or never kept."""
+    """What there is to say of a conversation that is nowhere: forgotten, another profile's, removed, or never kept."""
     if any((stone.session, stone.profile) == (session, str(start.profile)) for stone in vault.tombstones()):
         return NotKept(f"session {session} was forgotten, and its transcript is gone", "start a new one")
     elsewhere = sorted({row.profile for row in vault.rows(session)})
@@ -173,7 +174,9 @@ def _gone(start: Start, vault: Vault, session: str) -> NotKept:
         return NotKept(f"session {session} is kept of another profile, {', '.join(elsewhere)}", f"`{theirs}`")
     held = len(prompts(start.profile, session))
     cure = f"history.jsonl still holds {held} of its prompts: `keeper resume {session} --prompts`" if held else None
-    return NotKept(f"session {session} is gone: it was never kept, and {start.profile} has it no more", cure)
+    went = removed(vault, session)
+    told = f"it was removed from the vault, by the {went['by']} {went['why']}" if went else "it was never kept"
+    return NotKept(f"session {session} is gone: {told}, and {start.profile} has it no more", cure)
 
 
 def prompts(profile: Path, session: str) -> list[str]:
@@ -303,7 +306,8 @@ def named(start: Start, vault: Vault, name: str) -> str:
     rows = [row for row in vault.rows() if row.profile == str(start.profile)]
     found = {row.session for row in rows if row.chat == name}
     if not found and len(name) >= PREFIX:
-        found = {row.session for row in rows if row.session.startswith(name.lower())}
+        lives = {path.stem for path in _living(start)}  # what a bound keeps out of the vault is no row
+        found = {one for one in {*lives, *(row.session for row in rows)} if one.startswith(name.lower())}
     if not found:
         told = [one for one in describe(vault, rows) if one.title.casefold() == name.casefold()]
         here = {row.session for row in _rows(start, vault)}

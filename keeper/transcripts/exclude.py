@@ -26,12 +26,8 @@ from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.lines import Lines, mark_of
 from keeper.transcripts.removal import Removed, remove
 from keeper.transcripts.rules import Rule, Subject, first_met
-<<<<<<< HEAD
-from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
-=======
 from keeper.transcripts.sole import is_sole
-from keeper.transcripts.vault import Vault
->>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
+from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 
 Count = Callable[[int, int], None]
 APPLIED = "rules"
@@ -216,12 +212,6 @@ class Exclusion:
             self.tag(facts.profile if facts else "", session, facts.tags if facts else ())
         return remove(self.vault, chat, facts, "rule", str(rule), sole)
 
-<<<<<<< HEAD
-    def apply(self, progress: Count | None = None, wait_s: float | None = None) -> list[Removed]:
-        """Judge every chat by the rules of now, and remove what is excluded; `wait_s` bounds the wait for each lock.
-        One that cannot be removed is noted, and stops no other: the next run tries it again."""
-        self.left = {}
-=======
     def others_alone(self, chat: Chat, facts: Facts | None, rows: list[Row], met: Iterable[str] = ()) -> list[str]:
         """The sessions of a chat that no rule meets, that are no conversation with one of `met` or one which a rule
         meets, and that the vault alone has."""
@@ -233,10 +223,13 @@ class Exclusion:
             gone |= more
         return [row.session for row in every if row.session not in gone and is_sole(self.vault, row)]
 
-    def apply(self, progress: Count | None = None, agreed: bool = False) -> list[Removed]:
-        """Judge every chat by the rules of now, and remove what is excluded. One that cannot be removed is noted, and
-        stops no other; so is one with a sole copy of a session that no rule meets, unless a person `agreed`."""
->>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
+    def apply(
+        self, progress: Count | None = None, wait_s: float | None = None, agreed: bool = False
+    ) -> list[Removed]:  # fmt: skip
+        """Judge every chat by the rules of now, and remove what is excluded; `wait_s` bounds the wait for each lock.
+        One that cannot be removed is noted, and stops no other: the next run tries it again. One with a sole copy of a
+        session that no rule meets stays, unless a person `agreed`, and is noted."""
+        self.left = {}
         rules = self.rules()
         if not rules:
             self._applied(True)
@@ -246,12 +239,8 @@ class Exclusion:
         rows, living = self._rows(), self._living()
         for count, name in enumerate(names):
             try:
-<<<<<<< HEAD
-                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), living, wait_s)
+                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), living, wait_s, agreed)
                 removed += [one] if one is not None else []
-=======
-                one = self._apply_to(rules, self.vault.chat(name), rows.get(name, []), living, agreed)
->>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
             except (OSError, KeeperError) as error:
                 why = files.told(error, self.vault.root)
                 self.left[name] = f"chat {name} may be excluded, and could not be looked at or removed: {why}"
@@ -293,11 +282,8 @@ class Exclusion:
                 yield chat
 
     def _apply_to(
-<<<<<<< HEAD
-        self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], living: Living, wait_s: float | None
-=======
-        self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], living: Living, agreed: bool
->>>>>>> f7a62ad (Let a rule that one session of a chat meets take no sole copy of another session, which none meets)
+        self, rules: tuple[Rule, ...], chat: Chat, rows: list[Row], living: Living, wait_s: float | None,
+        agreed: bool,
     ) -> Removed | None:  # fmt: skip
         facts = self.vault.facts(chat)
         if rows and not any(self._of_kept(rules, row, facts) for row in _every(chat, facts, rows)):

@@ -17,6 +17,7 @@ from keeper import claude, disk, files
 from keeper.claude import Footprint
 from keeper.errors import DiskError, KeeperError, Locked, NoLinks, NotKept, Refused
 from keeper.files import regular
+from keeper.transcripts.activity import removed
 from keeper.transcripts.chat import Chat, Facts, SessionFacts
 from keeper.transcripts.head import read_head
 from keeper.transcripts.held import leftovers, make_folder, token
@@ -64,9 +65,8 @@ def _nothing(vault: Vault, session: str) -> NotKept:
         if row.session == session:
             folder = vault.chat(row.chat).path
             return NotKept(f"session {session} was kept, and its folder is gone: {folder}", "put it back from a backup")
-    for entry in reversed(vault.removals.read()):
-        if session in entry.get("sessions", ()):
-            return NotKept(f"session {session} was removed from the vault, by the {entry.get('by')} {entry.get('why')}")
+    if (went := removed(vault, session)) is not None:
+        return NotKept(f"session {session} was removed from the vault, by the {went['by']} {went['why']}")
     return NotKept(
         f"nothing is kept of session {session}",
         "`keeper list` shows what is kept; what was never kept and is swept cannot be put back",

@@ -18,6 +18,7 @@ from keeper.errors import KeeperError, NotKept, Partial, Refused
 from keeper.files import regular
 from keeper.settings import Settings
 from keeper.transcripts import pair, places, seal
+from keeper.transcripts.anew import find_or_keep
 from keeper.transcripts.back import Back
 from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.head import read_head, resumable
@@ -112,7 +113,7 @@ class Restorer:
         claude.check_session(session)
         if (barred := self._barred(session)) is not None:
             return barred
-        found = places.find(self.vault, session, self.want.profile, adopts=not self.want.dry_run)
+        found = find_or_keep(self.vault, session, self.want.profile, now_ns / 1e9, self.want.dry_run)
         if len(found) > 1:
             if not self.want.dry_run:
                 for place in found:

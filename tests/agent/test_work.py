@@ -387,7 +387,7 @@ def test_what_the_rules_left_is_tried_again_soon_and_no_lock_is_waited_for_long(
 
 @pytest.mark.accepts("POLICY-3", "POLICY-1", "AGENT-1")
 @pytest.mark.parametrize("why", ["pruned", "excluded"])
-@pytest.mark.parametrize("days", [0, 200])
+@pytest.mark.parametrize("days", [2, 200])
 def test_what_is_not_kept_is_told_by_its_next_line_however_long_it_was_quiet(
     why: str, days: int, agent: Agent, here: World
 ) -> None:

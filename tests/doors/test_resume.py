@@ -336,3 +336,28 @@ def test_without_a_claude_it_is_put_back_and_the_lack_is_said(
 )
 def test_how_long_ago(seconds: int, word: str) -> None:
     assert age("2026-01-01T00:00:00+00:00", 1767225600 + seconds) == word
+
+
+@pytest.mark.accepts("POLICY-3", "RESTORE-2", "RESTORE-9")
+def test_what_a_bound_keeps_out_of_the_vault_is_resumed_like_any_other_and_never_said_to_be_unkept(
+    stage: Stage, by_hand: Keeper, run_keeper: Keeper, cli_env: dict[str, str]
+) -> None:
+    live = write(stage, ONE, "the parser", 40)
+    assert run_keeper("keep").code == 0
+    late = live.read_bytes().replace(b"2026-", b"2016-").replace(b"2025-", b"2015-")
+    live.write_bytes(late)  # in place: the kept file is the same
+    os.utime(live, (then := time.time() - 40 * chat.DAY_S, then))
+    chat.put(Path(cli_env["KEEPER_CONFIG"]), b'keep_for = "30d"\n')
+    assert run_keeper("prune", "--apply", "--sole-copies").code == 0
+    assert run_keeper("keep", ONE).code == 0
+    assert run_keeper("list", "--json").json["chats"] == []
+    for name in (ONE, ONE[:8]):
+        os.utime(live, (then, then))
+        assert by_hand(name).code == CODE
+        assert time.time() - os.stat(live).st_mtime < 60, "a sweep as it starts would take it"
+        assert run_keeper("prune", "--apply", "--sole-copies").code == 0
+    live.unlink()
+    ran = by_hand(ONE)
+    assert ran.code == 4
+    assert "never kept" not in ran.err
+    assert "by the plan keep_for" in ran.err

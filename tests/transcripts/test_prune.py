@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from keeper.errors import NotKept
 from keeper.settings import Settings
 from keeper.transcripts.activity import last_activity
-from keeper.transcripts.keep import Options
+from keeper.transcripts.forget import forget
+from keeper.transcripts.keep import Options, keep_session
 from keeper.transcripts.prune import carry_out, plan, plan_of
+from keeper.transcripts.restore import Restorer, Want
 from keeper.transcripts.usage import Usage, usage
 from tests.build import CWD, append, jsonl, prompt, session_id, write_live
-from tests.chat import put, write_whole
+from tests.chat import age, put, write_whole
 from tests.conftest import Ran
 from tests.seam import World, before, hooked, state_of, world
 
@@ -194,6 +197,63 @@ def test_what_went_for_the_size_is_kept_anew_once_it_is_used_again_or_the_bound_
     append(one.live, jsonl(said(0, "v", one.session)))
     assert bound.about(one.session).keep().action == "linked"
     assert here.about(two.session).keep().action == "linked"
+
+
+@pytest.mark.accepts("POLICY-3", "KEEP-1")
+def test_a_file_that_is_written_to_now_is_kept_however_old_its_records_are(here: World) -> None:
+    bound = with_bounds(here, keep_for_days=90)
+    write_live(here.profile, CWD, here.session, jsonl(said(100, "a", here.session)))  # a fork begins so
+    assert bound.keep().action == "linked"
+    aged = bound.about(session_id(2))
+    write_live(here.profile, CWD, aged.session, jsonl(said(100, "b", aged.session)))
+    age(here.profile, days=91)
+    assert aged.keep().verdict == "pruned"
+    append(aged.live, jsonl(prompt("c", "b", session=aged.session, timestamp="1999-01-01T00:00:00.000Z")))
+    assert aged.keep().action == "linked", "its records may tell a time that is none"
+
+
+@pytest.mark.accepts("POLICY-3")
+@pytest.mark.parametrize("limits", [{"keep_for_days": 90}, {"max_size": 1}])
+def test_the_time_that_a_file_had_when_its_chat_was_pruned_is_no_use_of_it(here: World, limits: dict[str, int]) -> None:
+    bound = with_bounds(here, **limits)
+    old = kept(here, 1, 100)
+    os.utime(old.live)  # a restore, or the policy resident, gave it the time of then
+    vault = bound.vault()
+    carry_out(vault, plan(vault, time.time()), False, time.time())
+    assert chats_of(here) == []
+    assert {one.verdict for one in bound.keep_all().values()} == {"pruned"}
+    then = time.time() + 5
+    os.utime(old.live, (then, then))
+    vault = bound.vault()
+    (answer,) = keep_session(vault, old.session, then + 1)
+    assert answer.action == "linked"
+
+
+@pytest.mark.accepts("POLICY-3", "RESTORE-2")
+@pytest.mark.parametrize("limits", [{"keep_for_days": 90}, {"max_size": 1}, {}])
+def test_a_pruned_chat_that_lives_is_restored_for_a_resume_like_any_other(here: World, limits: dict[str, int]) -> None:
+    old, forgotten = kept(here, 1, 100), kept(here, 2, 100)
+    vault = with_bounds(here, keep_for_days=90).vault()
+    carry_out(vault, plan(vault, time.time()), False, time.time())
+    forget(here.vault(), put_again(forgotten), time.time())
+    age(here.profile, days=95)
+    vault = with_bounds(here, **limits).vault()
+    with pytest.raises(NotKept, match="removed from the vault"):
+        Restorer(vault, time.time_ns(), Want(dry_run=True)).session(old.session)
+    assert chats_of(here) == []
+    answer = Restorer(vault, time.time_ns(), Want()).session(old.session)
+    assert (answer.error, answer.records, answer.live) == (None, 1, str(old.live))
+    assert chats_of(here) == [old.session]
+    assert time.time() - os.stat(old.live).st_mtime < 60
+    with pytest.raises(NotKept, match="forgotten"):
+        Restorer(vault, time.time_ns(), Want()).session(forgotten.session)
+    assert chats_of(here) == [old.session]
+
+
+def put_again(view: World) -> str:
+    """A pruned chat that is kept again, to be forgotten."""
+    view.keep(Options(adopt=True))
+    return view.session
 
 
 @pytest.mark.accepts("POLICY-3")
