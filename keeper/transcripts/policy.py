@@ -55,8 +55,8 @@ def may_be_swept(mtime_ns: int, gone_ns: int, days: float) -> bool:
 
 
 def fresh_times(chats: Iterable[Aged], need: Container[str], before_ns: int, now_ns: int) -> dict[str, int]:
-    """New times in ns for the sessions of one project that `need` them, and for those between that must move along;
-    the newest first. What is newer than these and than `before_ns` keeps its time, and all of them their order.
+    """New times in ns for the sessions of one project that `need` them, and for those that must move along, between
+    them or just behind; the newest first. What is newer than these and than `before_ns` keeps its time, and all of them their order.
     """
     order = sorted(
         (chat for chat in chats if chat.policy != EXCLUDE), key=lambda chat: (chat.mtime_ns, chat.session), reverse=True
@@ -69,5 +69,8 @@ def fresh_times(chats: Iterable[Aged], need: Container[str], before_ns: int, now
         first -= 1
     top_ns = order[first - 1].mtime_ns - STEP_NS if first else now_ns
     start_ns = min(top_ns, now_ns - REST_NS)
-    moved = order[first : needy[-1] + 1]
+    end = needy[-1] + 1
+    while end < len(order) and order[end].mtime_ns >= start_ns - (end - 1 - first) * STEP_NS:
+        end += 1  # one that is older, and would be newer than what has new times
+    moved = order[first:end]
     return {chat.session: start_ns - place * STEP_NS for place, chat in enumerate(moved)}

@@ -247,29 +247,6 @@ def test_what_grew_is_told_and_what_is_quiet_or_gone_is_looked_at_no_more(tmp_pa
     assert growth.look("p", session_id(1)) == UNKNOWN
 
 
-@pytest.mark.accepts("POLICY-3", "KEEP-22")
-def test_what_a_bound_keeps_out_is_looked_at_however_quiet_it_is_until_it_is_kept_or_gone(tmp_path: Path) -> None:
-    now, one = time.time(), ("p", session_id(1))
-    live = write_live(tmp_path, "/srv", session_id(1), b"a\n")
-    os.utime(live, (1, 1))
-    growth = Growth()
-    for turn in range(5):
-        growth.wait(*one, str(live))
-        assert growth.grown(now + 100 * turn) == []
-    append(live, b"b\n")
-    growth.wait(*one, str(live))
-    assert growth.grown(now + 600) == [one]
-    growth.note(*one, str(live), growth.look(*one))
-    os.utime(live, (1, 1))
-    growth.grown(now + 700)
-    assert (growth.grown(now + 800), len(growth)) == ([], 0), "one that is kept is left alone when it is quiet"
-    growth.wait(*one, str(live))
-    live.unlink()
-    assert (growth.grown(now + 900), len(growth)) == ([], 0)
-    growth.wait(*one, str(live))
-    assert len(growth) == 0
-
-
 @pytest.mark.accepts("AGENT-2")
 def test_the_log_has_ten_lines_a_minute_and_says_how_many_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now, lines = [0.0], list[str]()
