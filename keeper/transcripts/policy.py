@@ -56,7 +56,8 @@ def may_be_swept(mtime_ns: int, gone_ns: int, days: float) -> bool:
 
 def fresh_times(chats: Iterable[Aged], need: Container[str], before_ns: int, now_ns: int) -> dict[str, int]:
     """New times in ns for the sessions of one project that `need` them, and for those that must move along, between
-    them or just behind; the newest first. What is newer than these and than `before_ns` keeps its time, and all of them their order.
+    them or just behind; the newest first. What is newer than these and than `before_ns` keeps its time, and all of them
+    their order.
     """
     order = sorted(
         (chat for chat in chats if chat.policy != EXCLUDE), key=lambda chat: (chat.mtime_ns, chat.session), reverse=True
