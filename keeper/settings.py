@@ -129,9 +129,9 @@ def _exclude(table: dict[str, object], config: Path, home: str) -> tuple[Conditi
     return tuple(conditions(item, str(config), home) for item in value)
 
 
-def conditions(table: Mapping[str, object], where: str, home: str) -> Conditions:
-    """A rule's globs by the name of the condition; `~` is `home`. Raises Usage where that is no rule: one without a
-    condition would meet every chat."""
+def conditions(table: Mapping[str, object], where: str, home: str, here: str = "") -> Conditions:
+    """A rule's globs by the name of the condition; `~` is `home`, `.` is `here`. Raises Usage where that is no rule:
+    one without a condition would meet every chat, and one with a `.` that is nowhere meets none."""
     unknown = sorted(set(table) - set(CONDITIONS))
     globs = [value for value in table.values() if isinstance(value, str) and value]
     if unknown or not table or len(globs) != len(table):
@@ -139,15 +139,33 @@ def conditions(table: Mapping[str, object], where: str, home: str) -> Conditions
         raise Usage(
             f"{where}: a rule {what} cannot be", f"the conditions are: {', '.join(CONDITIONS)}; each has a glob"
         )
-    return tuple((name, _glob(name, str(table[name]), home)) for name in CONDITIONS if name in table)
+    found = {name: _glob(name, str(table[name]), home, here) for name in CONDITIONS if name in table}
+    for name, glob in found.items():
+        if name in ("cwd", "profile") and {".", ".."} & set(glob.split("/")):
+            raise Usage(
+                f"{where}: {name} = {glob!r} meets nothing", "write the whole path: a rule has no `.` and no `..`"
+            )
+    return tuple(found.items())
 
 
-def _glob(name: str, value: str, home: str) -> str:
+def _glob(name: str, value: str, home: str, here: str) -> str:
     if name not in ("cwd", "profile"):
         return value
     if value == "~" or value.startswith("~/"):
         value = home + value[1:]
-    return value.rstrip("/") or "/"
+    if here and value.split("/")[0] in (".", ".."):
+        value = os.path.normpath(f"{here}/{value}")
+    return _as_named(value.rstrip("/") or "/")
+
+
+def _as_named(glob: str) -> str:
+    """The same with the brackets quoted of the folders that are called so (`app/[id]`)."""
+    parts = glob.split("/")
+    for at, part in enumerate(parts):
+        if any(char in part for char in "*?[") and not os.path.isdir("/".join(glob.split("/")[: at + 1])):
+            break
+        parts[at] = part.replace("[", "[[]")
+    return "/".join(parts)
 
 
 def _amount(table: dict[str, object], config: Path, key: str, units: Mapping[str, int], example: str) -> int:

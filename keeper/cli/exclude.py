@@ -150,7 +150,14 @@ def list_(as_json: bool) -> int:
 
 def _rule(globs: dict[str, str | None]) -> Rule:
     table = {name: glob for name, glob in globs.items() if glob is not None}
-    return Rule(settings.conditions(table, "keeper exclude", homes.user(os.environ)))
+    return Rule(settings.conditions(table, "keeper exclude", homes.user(os.environ), _here()))
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""  # a directory that is gone: what is said by `.` is refused
 
 
 def _tell_agent(vault: Vault) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from keeper.settings import CONDITIONS
+from keeper.errors import Usage
+from keeper.settings import CONDITIONS, conditions
 from keeper.transcripts.rules import Rule, Subject, first_met, matches, path_fits
 
 
@@ -123,3 +124,33 @@ def test_the_first_rule_that_is_met_is_the_one_that_is_told() -> None:
     rules = [Rule.of({"tag": "none"}), Rule.of({"tag": "bot"}), Rule.of({"session": "s-1"})]
     assert first_met(rules, KNOWN) == rules[1]
     assert str(Rule.of({"tag": "bot", "cwd": "/a"})) == "cwd=/a tag=bot"
+
+
+@pytest.mark.accepts("POLICY-1")
+def test_a_folder_whose_name_has_brackets_is_met_by_its_name_and_no_other_is(tmp_path: Path) -> None:
+    (tmp_path / "[app]" / "sub").mkdir(parents=True)
+    for said in (f"{tmp_path}/[app]/**", f"{tmp_path}/[app]/*", f"{tmp_path}/[app]/sub"):
+        (told,) = conditions({"cwd": said}, "here", "/home/u")
+        assert matches(*told, f"{tmp_path}/[app]/sub"), told
+        assert not matches(*told, f"{tmp_path}/a/sub"), told
+    (told,) = conditions({"cwd": f"{tmp_path}/[ab]/**"}, "here", "/home/u")
+    assert matches(*told, f"{tmp_path}/a/sub"), "no folder is called so"
+
+
+@pytest.mark.accepts("POLICY-1")
+def test_a_dot_is_where_the_command_is_given_and_in_a_file_it_is_refused(tmp_path: Path) -> None:
+    here = f"{tmp_path}/shop"
+    for said, path in (
+        (".", here),
+        ("./sub", f"{here}/sub"),
+        ("../other", f"{tmp_path}/other"),
+        ("./**", f"{here}/x/y"),
+    ):
+        (told,) = conditions({"cwd": said}, "keeper exclude", "/home/u", here)
+        assert matches(*told, path), said
+        assert not matches(*told, str(tmp_path)), said
+        with pytest.raises(Usage):
+            conditions({"cwd": said}, "keeper.toml", "/home/u")
+    with pytest.raises(Usage):
+        conditions({"cwd": "/srv/../x"}, "keeper exclude", "/home/u", here)
+    assert conditions({"title": "."}, "keeper.toml", "/home/u") == (("title", "."),)
