@@ -7,6 +7,7 @@ somebody says `--adopt`. It refuses names that could leave their folder.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -222,13 +223,17 @@ class Vault:
 
     def went(self, row: Row) -> bool:
         """Whether the chat of this row went by a rule or by a plan, since it was kept: no hand removed its folder."""
+        return self._removed_at(row.chat) >= row.since
+
+    def _removed_at(self, chat: str) -> float:
+        """When a chat went last by a rule or by a plan; -1 for never."""
         entries = self.removals.read()
         if entries is not self._removals_read:
             self._went = {}
             for entry in entries:
                 self._went[str(entry.get("chat"))] = float(entry.get("at") or 0.0)
             self._removals_read = entries
-        return self._went.get(row.chat, -1.0) >= row.since
+        return self._went.get(chat, -1.0)
 
     # ------------------------------------------------------------------ the index, mended where it is lost
 
@@ -275,8 +280,10 @@ class Vault:
         facts = self.facts(chat)
         if facts is None:
             return []
+        # A folder that is there was kept after its chat went last, however long ago the transcript was born.
+        kept = math.nextafter(self._removed_at(chat.name), math.inf)
         sessions = facts.sessions.items()
-        return [Row.of(chat.name, session, facts.profile, told, told.born) for session, told in sessions]
+        return [Row.of(chat.name, session, facts.profile, told, max(told.born, kept)) for session, told in sessions]
 
     def missing(self) -> list[Row]:
         """The rows whose chat folder is gone, those too that are no more in the index, until the folder is there again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -284,3 +285,20 @@ def test_a_mass_restore_gives_an_excluded_chat_of_the_same_project_no_new_time(h
     assert [one.action for one in restore_all(restorer, vault.rows())] == ["restored"]
     assert kept.live.exists()
     assert state_of(out.live, out.companion) == was
+
+
+@pytest.mark.accepts("KEEP-11", "POLICY-2")
+def test_a_folder_that_a_hand_removes_is_forgotten_though_its_chat_was_excluded_once_and_the_index_lost(
+    here: World,
+) -> None:
+    for number in range(1, 20):
+        view = here.about(session_id(number))
+        write_live(view.profile, CWD if number == 1 else "/srv/open", view.session, jsonl(*talk("ab", view.session)))
+    here.keep_all()
+    exclude(here)
+    include(here)
+    assert here.keep().action == "linked"
+    (here.root / "state.db").unlink()
+    here.keep_all()
+    shutil.rmtree(here.chat)
+    assert here.keep_all()[here.session].verdict == "forgotten"
