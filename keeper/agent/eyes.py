@@ -53,6 +53,8 @@ class Eyes:
             self._unkept[profile] = {session: seen.live[session] for session in seen.unkept}
             new = [session for session in seen.unkept if before.get(session) != seen.live[session]]
             found += [Task(str(profile), session) for session in new]
+            for session in set(seen.unkept).difference(new):
+                self.growth.wait(str(profile), session, seen.live[session].path)
             for session, live in seen.live.items():
                 self.growth.meet(str(profile), session, live.path, live.mtime_ns / 1e9, now)
         return found

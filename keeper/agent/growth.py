@@ -52,6 +52,14 @@ class Growth:
         with self._lock:
             self._left_out.add((profile, session))
 
+    def wait(self, profile: str, session: str, path: str) -> None:
+        """The same of one that a look found not to be kept, as it is now; nothing where that is known."""
+        with self._lock:
+            known = (profile, session) in self._left_out
+        with suppress(OSError):
+            if not known:
+                self.leave_out(profile, session, path, self._seen(path))
+
     def meet(self, profile: str, session: str, path: str, mtime_s: float, now: float) -> None:
         """This chat stands there; whether it lives its time tells."""
         if now - mtime_s < QUIET_S:

@@ -415,6 +415,20 @@ def test_what_is_not_kept_is_told_by_its_next_line_however_long_it_was_quiet(
     assert len(agent.growth) == 0, "what is kept costs nothing once it is quiet"
 
 
+@pytest.mark.accepts("POLICY-3", "AGENT-1")
+def test_what_a_pass_over_everything_did_not_keep_is_told_by_its_next_line_too(agent: Agent, here: World) -> None:
+    agent.settings = agent.work.settings = replace(here.settings, keep_for_s=86_400)
+    live = write_live(here.profile, CWD, here.session, jsonl(*talk("ab", here.session)))
+    os.utime(live, (1e9, 1e9))
+    agent.reconcile()
+    for number in range(3):
+        agent.eyes.glance()
+        assert agent.growth.grown(time.time() + 61 * number) == []
+    append(live, jsonl(*talk("ef", here.session, parent="b")))
+    agent.eyes.glance()
+    assert agent.growth.grown(time.time() + 300) == [(str(here.profile), here.session)]
+
+
 @pytest.mark.accepts("POLICY-3")
 def test_the_bounds_are_looked_at_once_the_first_look_over_everything_is_through(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
