@@ -85,14 +85,15 @@ class Footprint:
     extras: list[tuple[str, Path]] = field(default_factory=list)
 
 
-def projects(profile: Path) -> list[os.DirEntry[str]]:
+def projects(profile: Path, failures: list[OSError] | None = None) -> list[os.DirEntry[str]]:
     """The project folders of a profile; one that is a symbolic link to a folder counts, once (KEEP-9).
 
-    What cannot be told to be a folder (a link that loops, a target that is not ours) is none.
+    What cannot be told to be a folder (a link that loops, a target that is not ours) is none; that the profile cannot
+    be listed is told in `failures`.
     """
     real: list[os.DirEntry[str]] = []
     linked: list[os.DirEntry[str]] = []
-    for entry in _entries(str(profile / "projects"), []):
+    for entry in _entries(str(profile / "projects"), [] if failures is None else failures):
         try:
             if entry.is_dir():
                 (linked if entry.is_symlink() else real).append(entry)
@@ -111,7 +112,7 @@ def projects(profile: Path) -> list[os.DirEntry[str]]:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """What one look over a profile found: the footprints by session, agent files still without an owner, and the
-    folders that could not be read."""
+    folders of transcripts that could not be read."""
 
     footprints: dict[str, Footprint]
     agents: tuple[Path, ...]
@@ -128,7 +129,7 @@ def survey(profile: Path, only: str | None = None) -> Survey:
     def of(session: str) -> Footprint:
         return found.setdefault(session, Footprint(session))
 
-    for project in projects(profile):
+    for project in projects(profile, failures):
         for entry in _entries(project.path, failures):
             name = entry.name
             session = name[:36]

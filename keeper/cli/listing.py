@@ -16,14 +16,14 @@ from keeper import claude
 from keeper.cli import doctor, out
 from keeper.doctor import sweeps
 from keeper.transcripts.choose import ORDERS, Asked, by_directory, chosen
-from keeper.transcripts.describe import UNKEPT, Described, age, describe, describe_live
+from keeper.transcripts.describe import UNKEPT, UNTOLD, Described, age, describe, describe_live
 from keeper.transcripts.exclude import Exclusion
 from keeper.transcripts.gate import left_out
 from keeper.transcripts.policy import EXCLUDE
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
-STATES = ("live", "swept", UNKEPT, *(verdict.value for verdict in Verdict))
+STATES = ("live", "swept", UNTOLD, UNKEPT, *(verdict.value for verdict in Verdict))
 SESSION = 36
 
 

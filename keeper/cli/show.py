@@ -16,6 +16,7 @@ from keeper.agent import state as agent_state
 from keeper.cli import completion, out
 from keeper.errors import AgentDown, NotKept, Refused, Usage
 from keeper.transcripts.describe import (
+    UNTOLD,
     Described,
     Shown,
     State,
@@ -110,7 +111,8 @@ def _facts(vault: Vault, one: Described, within: Within) -> Iterator[tuple[str, 
     yield "last used", f"{one.last[:16].replace('T', ' ')} UTC, {_ago(one.last)}"
     yield "holds", f"{one.records} records, {out.size(one.bytes)}, mode {one.mode}"
     yield "stands", "; ".join(_stands(state) for state in states(vault) if state.session == one.session) or one.state
-    yield "live", one.live or f"none: `keeper restore {one.session}` puts it back"
+    absent = f"none: `keeper restore {one.session}` puts it back" if one.state != UNTOLD else "that cannot be looked at"
+    yield "live", one.live or absent
     yield "kept", one.kept
     for relative in within.lineage:
         yield _relation(relative), relative.session

@@ -7,6 +7,7 @@ show control characters of a transcript to a terminal.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from keeper import claude, files
 from keeper.files import regular
+from keeper.transcripts.activity import last_activity
 from keeper.transcripts.head import read_head
 from keeper.transcripts.index import Row
 from keeper.transcripts.policy import policy_of
@@ -26,6 +28,8 @@ LAST_TIME = 253402300799
 """The end of the year 9999, past which no date is written; some volumes hold later times."""
 UNKEPT = "unkept"
 """The state of a live chat of which nothing is kept."""
+UNTOLD = "untold"
+"""The state of a kept chat that may live: its profile, or a project's folder of it, cannot be looked at."""
 _MENDED = FOLDED_BY_RESTORE | {Verdict.DAMAGED}
 """What a restore puts right."""
 _TITLES = ((b'"custom-title"', "customTitle"), (b'"ai-title"', "aiTitle"), (b'"summary"', "summary"))
@@ -33,8 +37,9 @@ _TITLES = ((b'"custom-title"', "customTitle"), (b'"ai-title"', "aiTitle"), (b'"s
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One kept session. `state`: live, swept, or the verdict of the last keep; `live` is "" where it is swept. `title`
-    is the newest that was given, else the beginning of the first `prompt`."""
+    """One kept session. `state`: live, swept, the verdict of the last keep, or `untold` where its profile cannot be
+    looked at; `live` is "" where it is swept, or that is so. `title` is the newest that was given, else the beginning
+    of the first `prompt`; `last` is the newest record's own time: a restore renews the file's."""
 
     chat: str
     session: str
@@ -104,18 +109,20 @@ def _iso(seconds: float) -> str:
 def describe(vault: Vault, rows: Iterable[Row]) -> list[Described]:
     """What there is to say of these rows, the newest last."""
     rows = list(rows)
-    lives: dict[str, dict[str, list[Path]]] = {}
-    for profile in {row.profile for row in rows}:
-        found = claude.survey(Path(profile)).footprints
-        lives[profile] = {session: footprint.transcripts for session, footprint in found.items()}
-    told = [_one(vault, row, lives[row.profile].get(row.session, [])) for row in rows]
+    now = time.time()
+    told = []
+    for profile in dict.fromkeys(row.profile for row in rows):
+        seen = claude.survey(Path(profile))
+        absent = UNTOLD if seen.failures else "swept"
+        for row in (row for row in rows if row.profile == profile):
+            footprint = seen.footprints.get(row.session)
+            told.append(_one(vault, row, footprint.transcripts if footprint else [], absent, now))
     return sorted((one for one in told if one is not None), key=lambda one: one.last)
 
 
-def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
+def _one(vault: Vault, row: Row, lives: list[Path], absent: str, now: float) -> Described | None:
     chat = vault.chat(row.chat)
-    seen = regular(chat.kept(row.session))
-    if seen is None:
+    if regular(chat.kept(row.session)) is None:
         return None
     try:
         data = files.read(chat.kept(row.session))
@@ -123,12 +130,12 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
         return None
     facts = vault.facts(chat)
     session = facts.sessions.get(row.session) if facts else None
-    last = _iso(seen.st_mtime)
+    last = _iso(last_activity(chat.kept(row.session), now))
     state = row.state or "live"
     prompt = first_prompt(data)
     return Described(
         row.chat, row.session, row.profile, row.project, row.cwd, title_of(data) or prompt,
-        state if lives else "swept", policy_of(facts, vault.settings.policy), data.count(b"\n"), len(data), last,
+        state if lives else absent, policy_of(facts, vault.settings.policy), data.count(b"\n"), len(data), last,
         str(lives[0]) if lives else "", chat.kept(row.session), row.mode,
         session.forked_from if session else None, session.cleared_from if session else None,
         session.continues if session else None,
@@ -139,8 +146,7 @@ def _one(vault: Vault, row: Row, lives: list[Path]) -> Described | None:
 
 def describe_live(path: str, session: str, profile: str, policy: str) -> Described | None:
     """What there is to say of a live chat of which nothing is kept; None where it is gone, or no chat."""
-    seen = regular(path)
-    if seen is None:
+    if regular(path) is None:
         return None
     try:
         head, data = read_head(path, session), files.read(path)
@@ -151,7 +157,7 @@ def describe_live(path: str, session: str, profile: str, policy: str) -> Describ
     prompt = first_prompt(data)
     return Described(
         "", session, profile, os.path.basename(os.path.dirname(path)), head.cwd, title_of(data) or prompt, UNKEPT,
-        policy, data.count(b"\n"), len(data), _iso(seen.st_mtime), path, "", "", prompt=prompt,
+        policy, data.count(b"\n"), len(data), _iso(last_activity(path, time.time())), path, "", "", prompt=prompt,
     )  # fmt: skip
 
 

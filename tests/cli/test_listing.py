@@ -1,14 +1,19 @@
 """`keeper list` and `keeper show` for a person: what is chosen, in which order, how wide, what stands around a talk."""
 
+import errno
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from keeper import claude, settings
+from keeper.transcripts.describe import describe
+from keeper.transcripts.vault import Vault
 from tests.build import jsonl, meta, prompt, session_id, talk, write_live
 from tests.conftest import Ran
 from tests.seam import world
@@ -19,9 +24,16 @@ SHOP, API, TOOLS = "/srv/shop", "/srv/shop/api", "/srv/shopping"
 A, B, C, D = (session_id(number) for number in range(1, 5))
 
 
+def used(data: bytes, days: float) -> bytes:
+    """The transcript, with records of so many days ago."""
+    then = datetime.fromtimestamp(time.time() - days * 86_400, UTC).isoformat(timespec="milliseconds")
+    return data.replace(b"2026-01-01T00:00:00.000Z", then.replace("+00:00", "Z").encode())
+
+
 @pytest.fixture
 def chats(profile: Path, vault_home: Path, home: Path) -> Path:
-    """Four kept chats of three directories, used 1, 5, 9 and 20 days ago; C is swept."""
+    """Four kept chats of three directories, used 1, 5, 9 and 20 days ago by their records, while their files' times are
+    the other way round, as restores leave them; C is swept."""
     told = (
         (A, SHOP, 1, jsonl(*talk("abcd", A, cwd=SHOP), meta("custom-title", customTitle="Vouchers"))),
         (B, API, 5, jsonl(prompt("e", None, "Why is the tax off by a cent?", B, cwd=API))),
@@ -29,8 +41,8 @@ def chats(profile: Path, vault_home: Path, home: Path) -> Path:
         (D, SHOP, 20, jsonl(*talk("rstuvw", D, cwd=SHOP))),
     )
     for session, cwd, days, data in told:
-        path = write_live(profile, cwd, session, data)
-        os.utime(path, (time.time() - days * 86_400,) * 2)
+        path = write_live(profile, cwd, session, used(data, days))
+        os.utime(path, (time.time() - (21 - days) * 86_400,) * 2)
     world(profile, vault_home, home / ".local" / "state" / "keeper").keep_all()
     next(profile.glob(f"projects/*/{C}.jsonl")).unlink()
     return profile
@@ -142,6 +154,42 @@ def test_show_on_a_terminal_goes_through_the_pager(
         assert "paged: " in terminal.seen
 
 
+def test_list_and_show_tell_the_newest_records_own_time_as_du_does_whatever_a_restore_makes_of_the_files(
+    chats: Path, run_keeper: Command
+) -> None:
+    assert run_keeper("restore", C).code == 0
+    by_list = {one["session"]: one["last"] for one in run_keeper("list", "--json").json["chats"]}
+    by_du = {name: one["last"] for one in run_keeper("du", "--json").json["chats"] for name in one["sessions"]}
+    assert {name: datetime.fromisoformat(last).timestamp() for name, last in by_list.items()} == pytest.approx(
+        {name: int(last) for name, last in by_du.items()}
+    )
+    assert "9 d ago" in run_keeper("show", C).text
+    assert C in run_keeper("list", "--until", "8d").text
+
+
+@pytest.mark.parametrize("broken", ["projects", "project"])
+def test_a_chat_is_not_called_swept_where_its_profile_or_its_projects_folder_cannot_be_looked_at(
+    chats: Path, run_keeper: Command, broken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = chats / "projects" if broken == "projects" else next(chats.glob(f"projects/*/{A}.jsonl")).parent
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path) == str(folder):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    rows = run_keeper("list", "--json").json["chats"]
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = claude.survey(chats)
+    assert [str(error.filename) for error in found.failures] == [str(folder)]
+    with Vault.open(
+        settings.load({"HOME": str(chats.parent), "KEEPER_HOME": rows[0]["kept"].partition("/chats/")[0]})
+    ) as vault:
+        states = {one.session: one.state for one in describe(vault, vault.rows())}
+    assert (states[A], states[D]) == ("untold", "untold")
+
+
 @pytest.mark.accepts("POLICY-6")
 def test_list_at_risk_names_what_the_next_sweep_takes_kept_or_not(
     chats: Path, tmp_path: Path, run_keeper: Command
@@ -155,11 +203,11 @@ def test_list_at_risk_names_what_the_next_sweep_takes_kept_or_not(
 
     (project / ".claude" / "settings.json").write_text('{"cleanupPeriodDays": 2}')
     told = run_keeper("list", "--at-risk", "--json").json
-    assert {one["session"]: one["state"] for one in told["chats"]} == {B: "live", D: "live", new: "unkept"}
+    assert {one["session"]: one["state"] for one in told["chats"]} == {A: "live", B: "live", new: "unkept"}
     (sweep,) = told["sweeps"]
     assert (sweep["days"], sweep["file"], sweep["due"]) == (2, str(project / ".claude" / "settings.json"), 3)
     due = {one["session"]: one["due"] for one in told["chats"]}
-    assert due[D] < due[B] < due[new] < sweep["earliest"]
+    assert due[A] < due[B] < due[new] < sweep["earliest"]
     (unkept,) = (one for one in told["chats"] if one["session"] == new)
     assert (unkept["title"], unkept["live"], unkept["kept"], unkept["chat"]) == ("never kept", str(path), "", "")
     text = run_keeper("list", "--at-risk", "--state", "unkept").text
