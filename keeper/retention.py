@@ -149,7 +149,8 @@ def _word(file: Path, scope: str = "", cwd: str = "") -> Source | None:
     if KEY not in table:
         return None
     value = table[KEY]
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and value % 1 == 0  # 2.0 is 2 to Claude
+    if whole and isinstance(value, int | float) and value > 0:
         return Source(str(file), scope, float(value), "", cwd)
     zero = value == 0 and not isinstance(value, bool)
     return Source(str(file), scope, None, "zero" if zero else "odd", cwd)

@@ -27,6 +27,13 @@ def of(profile: Path, *cwds: Path, managed: tuple[Path, ...] = ()) -> Retention:
     return retention(profile, map(str, cwds), managed)
 
 
+@pytest.mark.parametrize(("said", "days"), [("2.0", 2), ("2e0", 2), ("2.5", 30), ("1e400", 30), ("true", 30)])
+def test_a_number_is_whole_as_javascript_takes_it(profile: Path, said: str, days: float) -> None:
+    says(profile / "settings.json", said)
+    found = of(profile)
+    assert (found.days, bool(found.odd)) == (days, days == 30)
+
+
 def test_without_any_word_it_is_claudes_own(profile: Path, proj: Path) -> None:
     assert of(profile, proj) == Retention(30.0, "", ())
     put(profile / "settings.json", b'{"hooks": {}}')
