@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from keeper import claude, files, settings, wire
+from keeper import claude, files, homes, settings, wire
 from keeper.agent import service, volume
 from keeper.agent import state as agent_state
 from keeper.cli import out, run
@@ -23,9 +23,9 @@ from keeper.doors import hooks as hooks_door
 from keeper.doors import shim as shim_door
 from keeper.doors.cli_version import version_of_files
 from keeper.doors.hook import EVENTS
+from keeper.doors.mend import mended
 from keeper.errors import KeeperError, Usage
 from keeper.settings import Settings
-from keeper.transcripts.index import Row
 from keeper.transcripts.vault import Vault
 
 WIDE = 80
@@ -34,13 +34,21 @@ STATUS_S = 5.0
 
 @click.command()
 @click.option("--probe", "tries", is_flag=True, help="Try link, exchange, lease, reflink and events on your volumes.")
+@click.option(
+    "--mend", type=click.Path(path_type=Path), metavar="FILE",
+    help="Set in this settings file of Claude's what a check warns of: cleanupPeriodDays to 36500, disableAllHooks to "
+    "false, each where it stands; no other byte changes.",
+)  # fmt: skip
 @out.json_option
-def doctor(tries: bool, as_json: bool) -> int:
+def doctor(tries: bool, mend: Path | None, as_json: bool) -> int:
     """Say what works, what is at risk and what to do about it, the worst first. Exits 1 where something fails. Writes
-    nothing but, with --probe, small files of keeper's own names, which are taken away again.
+    nothing but, with --probe, small files of keeper's own names, which are taken away again, and with --mend the file
+    that you name.
 
     Example: keeper doctor --probe
     """
+    if mend is not None:
+        return _mend(mend, as_json)
     values, error = _settings()
     found = _facts(values, error, tries)
     checks = judge.checks(found, volume.is_shared)
@@ -70,6 +78,18 @@ def _lines(checks: list[Check]) -> Iterator[str]:
 # ------------------------------------------------------------------ what it goes by
 
 
+def _mend(file: Path, as_json: bool) -> int:
+    """Looks at nothing else: this is the cure of one check."""
+    edit = mended(file)
+    if edit is not None:
+        hooks_door.make(edit)
+    if as_json:
+        out.say_json({"file": str(file), "changed": edit is not None})
+    else:
+        out.say(f"{edit.what}: done" if edit is not None else f"{file}: nothing in it is to be mended")
+    return 0
+
+
 def _settings() -> tuple[Settings, Usage | None]:
     """A settings file that does not read is a finding, and stops no other."""
     try:
@@ -81,26 +101,19 @@ def _settings() -> tuple[Settings, Usage | None]:
 def seen(vault: Vault, now: float) -> told.Seen:
     """What the next sweeps depend on."""
     rows, _ = gather.rows_of(vault)
-    profiles = gather.profiles(vault, rows, claude.running(), _kind, now)
-    return told.Seen(profiles, tuple(_installed(os.environ.get("PATH", ""))))
+    installed = tuple(_installed(os.environ.get("PATH", "")))
+    return told.Seen(gather.profiles(vault, rows, claude.running(), _kind, now, installed), installed)
 
 
 def _facts(values: Settings, error: Usage | None, tries: bool) -> told.Facts:
     now = out.now()
-    running = claude.running()
-    vault, rows, index_lost, failed = _vault(values)
-    with vault:
-        profiles = gather.profiles(vault, rows, running, _kind, now)
-        if rows is None:
-            cure = failed.cure if failed else None
-            kept = told.VaultFacts(str(values.vault), error=str(failed), cure=cure or f"ls -ld {values.vault}")
-        else:
-            kept = gather.vault_facts(vault, rows, index_lost, profiles, _kind)
-    agent = _agent(values.vault)
+    installed = tuple(_installed(os.environ.get("PATH", "")))
+    profiles, kept = _kept(values, error, installed, now)
+    agent = _agent(values.vault) if not kept.unknown else told.Agent()
     trials = None
     if tries:
         root = values.vault if kept.made and not kept.error else None
-        there = [path for profile in profiles if (path := Path(profile.path)).is_dir()]
+        there = [path for profile in profiles if os.path.isdir(path := Path(profile.path))]
         trials = tuple(one for profile in there for one in probe.trials(profile, root, volume.silent))
     return told.Facts(
         now=now,
@@ -108,21 +121,36 @@ def _facts(values: Settings, error: Usage | None, tries: bool) -> told.Facts:
         profiles=profiles,
         doors=_doors(values, agent, profiles),
         inotify=machine.inotify(but=agent.pid),
-        installed=tuple(_installed(os.environ.get("PATH", ""))),
+        installed=installed,
         trials=trials,
-        settings_error=error.message if error else "",
-        settings_cure=error.cure or "" if error else "",
+        settings_error=_words(error) if error else "",
+        settings_file=homes.config(os.environ) if error else "",
     )
 
 
-def _vault(values: Settings) -> tuple[Vault, list[Row] | None, bool, KeeperError | None]:
-    """The vault with its rows, and whether its index is lost; one that is not opened, no rows, and why it cannot be
-    used."""
-    try:
-        vault = Vault.open(values, make=False)
-        return vault, *gather.rows_of(vault), None
-    except (KeeperError, OSError) as error:
-        return Vault(values.vault, values), None, False, files.told(error, values.vault)
+def _kept(
+    values: Settings, error: Usage | None, installed: tuple[tuple[str, str], ...], now: float
+) -> tuple[tuple[told.Profile, ...], told.VaultFacts]:
+    """What is found of the profiles and of the vault; where that cannot be used, or nobody knows which it is, the
+    profiles by themselves."""
+    running = claude.running()
+    alone = Vault(values.vault, values)
+    if error is None:
+        try:
+            with Vault.open(values, make=False) as vault:
+                rows, index_lost = gather.rows_of(vault)
+                profiles = gather.profiles(vault, rows, running, _kind, now, installed)
+                return profiles, gather.vault_facts(vault, rows, index_lost, profiles, _kind)
+        except (KeeperError, OSError) as failed:
+            kept = told.VaultFacts(str(values.vault), error=_words(files.told(failed, values.vault)))
+    else:
+        kept = told.VaultFacts("", made=False, error=f"which vault it is cannot be told: {error.message}", unknown=True)
+    return gather.profiles(alone, None, running, _kind, now, installed), kept
+
+
+def _words(error: KeeperError) -> str:
+    """An error with its cure, which is for a person and no line for a shell."""
+    return f"{error.message}: {error.cure}" if error.cure else error.message
 
 
 def _kind(folder: str) -> str:
@@ -148,7 +176,10 @@ def _agent(root: Path) -> told.Agent:
             polled=tuple(answer["polled"]),
             watches=answer["watches"]["count"],
         )
-    left = agent_state.read(root)
+    try:
+        left = agent_state.read(root)
+    except (KeeperError, OSError):
+        return told.Agent()  # of the vault that cannot be looked at a check tells
     who = left.get("who") or {}
     pid = int(who.get("pid") or 0)
     here = who.get("boot") == agent_state.boot_id() and who.get("host") == os.uname().nodename

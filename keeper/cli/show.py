@@ -30,6 +30,10 @@ from keeper.transcripts.describe import (
 from keeper.transcripts.index import Row
 from keeper.transcripts.lineage import Relative, relatives
 from keeper.transcripts.vault import Vault
+from keeper.transcripts.verdict import Verdict
+
+BY_HAND = (Verdict.DIVERGED, Verdict.DOUBLED)
+"""What no single command mends."""
 
 
 def _rows(vault: Vault, name: str, profile: Path | None) -> list[Row]:
@@ -70,7 +74,9 @@ def _stands(one: State) -> str:
     """How a session stands that is not as it should be: what was lost, when, and which command mends it."""
     if one.when:
         lost = f"{one.lost} records were cut from its live file in place at {one.when}"
-        return f"{one.state}, {lost}: `{one.cure}` folds them back, `keeper accept {one.session}` takes what is left"
+        return f"{one.state}, {lost}: `{one.cure}` folds them back, `keeper accept {one.named}` takes what is left"
+    if one.state in BY_HAND:
+        return f"{one.state}: `keeper doctor` says what ends it"
     return f"{one.state}: `{one.cure}` mends it" if one.cure else one.state
 
 

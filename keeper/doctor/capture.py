@@ -20,7 +20,10 @@ DAY_S = 86_400.0
 MASS, CLOCK = "mass deletion", "clock"
 LOSING = frozenset({"keep", "look", "reconcile", "worker", "pass", "the end"})
 """Troubles of the agent with which something is not kept; with the others it is kept later than it could be."""
+SETTINGS = "settings"
+"""The agent's trouble that `config` tells of too: asked again, it reads the same file."""
 KEEPS = "keeper keep"
+UNTOLD = "whether all is kept cannot be told: keeper's settings, which say where the vault is, do not read"
 
 
 def checks(facts: Facts) -> Iterator[Check]:
@@ -34,7 +37,14 @@ def checks(facts: Facts) -> Iterator[Check]:
 
 def _captured(facts: Facts) -> Check:
     if facts.vault.error:
-        return fail("capture", "nothing is kept: the vault cannot be used", facts.vault.cure)
+        why = "nothing is kept: the vault cannot be used"
+        return warn("capture", UNTOLD) if facts.vault.unknown else fail("capture", why)
+    closed = [*facts.vault.foreign, *facts.vault.closed]
+    if closed:
+        return fail("capture", f"nothing new is kept: the vault cannot be written to, see `modes`: {some(closed)}")
+    unread = [one.unread for one in facts.profiles if one.unread]
+    if unread:
+        return fail("capture", f"whether all is kept cannot be told: {some(unread)}")
     lives = [one for profile in facts.profiles for one in profile.live if one.chat and not _left_out(one)]
     unkept = sorted((one for one in lives if _unkept(one, facts.now)), key=lambda one: -one.changed)
     if unkept:
@@ -44,7 +54,7 @@ def _captured(facts: Facts) -> Check:
             "capture",
             f"{many(len(unkept), 'live chat')} of {len(lives)} not kept, or not to their end; the newest, "
             f"{newest.session}, for {span(facts.now - _since(newest))}; the first since {at(since)}",
-            KEEPS,
+            _keeping(facts),
         )
     behind = [one for one in lives if one.lag and facts.now - one.changed > QUIET_S]
     if behind:
@@ -54,7 +64,7 @@ def _captured(facts: Facts) -> Check:
             "capture",
             f"{many(len(behind), 'live chat')} linked but not sealed to the end ({size(lag)}) since {at(since)}: "
             f"safe from a sweep, not from damage: {some([one.session for one in behind])}",
-            KEEPS,
+            _keeping(facts),
         )
     sealed = max((one.sealed for one in lives), default=0.0)
     when = f", sealed last {at(sealed)}" if sealed else ""
@@ -65,7 +75,13 @@ def _captured(facts: Facts) -> Check:
 
 
 def _left_out(one: Live) -> bool:
-    return one.forgotten or one.excluded
+    """What is not to be kept, and what another check tells of with a cure of its own: a keep would forget it."""
+    return one.forgotten or one.excluded or one.missing
+
+
+def _keeping(facts: Facts) -> str:
+    """A keep of all, unless that would take the place, or the last trace, of folders that are missing."""
+    return "" if facts.vault.missing else KEEPS
 
 
 def _unkept(one: Live, now: float) -> bool:
@@ -80,7 +96,9 @@ def _since(one: Live) -> float:
 
 def _agent(facts: Facts) -> Iterator[Check]:
     agent = facts.doors.agent
-    if agent.silent:
+    if facts.vault.error and not (agent.running or agent.silent):
+        yield warn("agent", "whether one runs for this vault cannot be told while the vault cannot be used")
+    elif agent.silent:
         detail = f"process {agent.pid} runs and does not answer: does a volume hang?"
         yield fail("agent", detail, f"kill {agent.pid}; {_start(facts)}")
     elif not agent.running:
@@ -90,7 +108,7 @@ def _agent(facts: Facts) -> Iterator[Check]:
         rest = "hooks alone keep, at each turn's end" if covered else "no hook keeps instead"
         yield (warn if covered else fail)("agent", f"{since}; {rest}", _start(facts))
     elif agent.degraded:
-        yield from _degraded(agent)
+        yield from _degraded(facts, agent)
     else:
         told = f"process {agent.pid} since {at(agent.since)}, folders watched: {agent.watches}"
         yield ok("agent", told) if agent.ready else warn("agent", f"{told}, still in its first look over everything")
@@ -102,10 +120,10 @@ def _agent(facts: Facts) -> Iterator[Check]:
             yield warn(MASS, detail, "keeper restore --all --dry-run")
 
 
-def _degraded(agent: Agent) -> Iterator[Check]:
+def _degraded(facts: Facts, agent: Agent) -> Iterator[Check]:
     for one in agent.degraded:
         losing = one.what.partition(":")[0] in LOSING
-        cure = KEEPS if losing else f"kill -HUP {agent.pid}"
+        cure = _keeping(facts) if losing else f"kill -HUP {agent.pid}" if one.what != SETTINGS else ""
         yield (fail if losing else warn)("agent", f"degraded since {at(one.when)}: {one.what}: {one.why}", cure)
 
 
@@ -142,7 +160,7 @@ def _turned_on(one: Hooks) -> str:
     """The line that takes the word back where it is the user's own; an administrator's is shown."""
     word, _, file = one.disabled.replace("`", "").partition(" in ")
     if file == one.file:
-        return f"sed -Ei --follow-symlinks 's/(\"{word}\"\\s*:\\s*)true/\\1false/' {shlex.quote(file)}"
+        return f"keeper doctor --mend {shlex.quote(file)}"
     return f"grep -n {word} {shlex.quote(file)}"
 
 

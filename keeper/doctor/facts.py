@@ -89,7 +89,8 @@ class Doors:
 @dataclass(frozen=True, slots=True)
 class Live:
     """A live transcript. `kept`: its inode, or all that the last keep saw of it, is in the vault; `chat`: it is no
-    noise; `forgotten`: it lies under a tombstone, `excluded`: under a rule or past a bound. `lag`: bytes that are not
+    noise; `forgotten`: it lies under a tombstone, `excluded`: under a rule or past a bound, `missing`: the folder of
+    its chat is gone from the vault. `kept` is None where the vault cannot be looked at. `lag`: bytes that are not
     sealed, or not copied; `sealed` when it was last sealed (0: never); `verdict` what a look without writing makes of
     it where no keep has been since, with how many records it lacks."""
 
@@ -99,10 +100,11 @@ class Live:
     changed: float
     born: float
     size: int
-    kept: bool = True
+    kept: bool | None = True
     chat: bool = True
     forgotten: bool = False
     excluded: bool = False
+    missing: bool = False
     lag: int = 0
     sealed: float = 0.0
     verdict: str = ""
@@ -122,7 +124,8 @@ class Lost:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """One profile: its settings, its sweeps, what lives in it, what is gone. `path` is the profile, `history` the file
-    that has the prompts; `versions` are those of the CLIs that wrote to it of late."""
+    that has the prompts; `versions` are those of the CLIs that wrote to it of late; `unread` why not all of it could be
+    looked at ("": it could)."""
 
     path: str
     live: tuple[Live, ...]
@@ -136,26 +139,30 @@ class Profile:
     device: int = 0
     kind: str = ""
     folders: int = 0
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VaultFacts:
-    """The vault. `made`: there is one; `error` and `cure` where it cannot be used. `open_folders` are those that others
-    may look into; `missing` the chats whose folders are gone, `forgotten` those that a hand's removal has forgotten and
-    that live; `leaves` are the newest leaves of what live lacks, by session."""
+    """The vault. `made`: there is one; `error` where it cannot be used, or (`unknown`) nobody knows which it is.
+    `foreign` are names in it that are another user's, `closed` folders that are yours and that you cannot write to,
+    `open_folders` those that others may look into; `missing` the chats whose folders are gone, `forgotten` those that a
+    hand's removal has forgotten and that live; `leaves` are the newest leaves of what live lacks, `places` where what
+    has two names lives, the newest last, both by session."""
 
     path: str
     made: bool = True
     error: str = ""
-    cure: str = ""
+    unknown: bool = False
     index_lost: bool = False
     chats: int = 0
     missing: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
     leaves: dict[str, str] = field(default_factory=dict)
-    cwds: dict[str, str] = field(default_factory=dict)
-    mine: bool = True
+    places: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
     mode: int = 0o700
     open_folders: tuple[str, ...] = ()
     device: int = 0
@@ -197,7 +204,8 @@ class Seen:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """All of it, at one time. `installed` are the CLIs on PATH: path and version. `trials` is None where none was
-    asked for. `settings_error` is why keeper's own settings do not read."""
+    asked for. `settings_error` is why keeper's own settings do not read, `settings_file` where
+    they stand."""
 
     now: float
     vault: VaultFacts
@@ -207,4 +215,4 @@ class Facts:
     installed: tuple[tuple[str, str], ...] = ()
     trials: tuple[Trial, ...] | None = None
     settings_error: str = ""
-    settings_cure: str = ""
+    settings_file: str = ""

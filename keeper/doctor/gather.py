@@ -9,15 +9,18 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from keeper import claude, files
 from keeper.claude import Running
-from keeper.doctor import history, look, machine
-from keeper.doctor.facts import Live, Lost, Profile, VaultFacts
+from keeper.doctor import history, look, machine, sweeps
+from keeper.doctor.facts import Live, Lost, Profile, Seen, VaultFacts
 from keeper.retention import DAY_S, MANAGED, forecast, last_sweep, retention, sources
 from keeper.transcripts.describe import states
 from keeper.transcripts.index import IndexLost, Row
 from keeper.transcripts.vault import Vault
+from keeper.transcripts.verdict import Verdict
 
 LATELY_S = 30 * DAY_S
 Kind = Callable[[str], str]
@@ -36,27 +39,51 @@ def profiles_of(vault: Vault, rows: Iterable[Row], running: Iterable[Running]) -
     """Every profile that is known and there: from the settings, from the rows, from the Claudes that run; the one in
     use before Claude has made it."""
     named = [*vault.settings.profiles, *(Path(row.profile) for row in rows), *(one.profile for one in running)]
-    return [one for one in dict.fromkeys(named) if one.is_dir() or one == vault.settings.profiles[0]]
+    return [one for one in dict.fromkeys(named) if os.path.isdir(one) or one == vault.settings.profiles[0]]
 
 
 def profiles(
     vault: Vault, rows: list[Row] | None, running: list[Running], kind: Kind, now: float,
-    managed: Iterable[Path] = MANAGED,
+    installed: tuple[tuple[str, str], ...] = (), managed: Iterable[Path] = MANAGED,
 ) -> tuple[Profile, ...]:  # fmt: skip
-    """What is found of each profile; `rows` is None where the vault cannot be used: then nobody knows what is lost."""
-    usable, rows = rows is not None, rows or []
-    seen = {profile: look.lives(vault, profile, rows, now) for profile in profiles_of(vault, rows, running)}
-    there = {row.session for row in rows} | {stone.session for stone in vault.tombstones()}
-    there |= {one.session for lives, _ in seen.values() for one in lives}
-    there |= {str(session) for entry in vault.removals.read() for session in entry.get("sessions") or ()}
+    """What is found of each profile; `rows` is None where the vault cannot be used: then nobody knows what is kept, or
+    lost. `installed` are the CLIs on PATH. Raises what the vault raises, and nothing of a profile's own."""
+    seen = {
+        profile: look.lives(vault, profile, rows, now) if rows is not None else look.lives_alone(profile)
+        for profile in profiles_of(vault, rows or [], running)
+    }
+    there = _there(vault, rows) | {one.session for lives, _ in seen.values() for one in lives}
     found = []
     for profile, (lives, cwds) in seen.items():
         mine = [one for one in running if one.profile == profile]
-        told = history.read(profile)
-        known = [*cwds, *_cwds(profile, rows, mine), *told.cwds]
-        gone = history.lost(profile, told, there) if usable else ()
-        found.append(_profile(profile, lives, known, mine, kind, now, tuple(managed), gone))
-    return tuple(found)
+        told, unread = history.read(profile), _unread(profile)
+        known = [*cwds, *_cwds(profile, rows or [], mine), *told.cwds]
+        gone = history.lost(profile, told, there) if rows is not None and not unread else ()
+        found.append(_profile(profile, lives, known, kind, now, tuple(managed), gone, unread))
+    whole = Seen(tuple(found), installed)
+    return tuple(_forecast(one, whole, running, now) for one in found)
+
+
+def _there(vault: Vault, rows: list[Row] | None) -> set[str]:
+    """The sessions that are kept, or went by somebody's word."""
+    if rows is None:
+        return set()
+    gone = {str(session) for entry in vault.removals.read() for session in entry.get("sessions") or ()}
+    return {row.session for row in rows} | {stone.session for stone in vault.tombstones()} | gone
+
+
+def _unread(profile: Path) -> str:
+    """Why not all of a profile's transcripts can be looked at, "" where they can."""
+    failures = claude.survey(profile).failures
+    return files.told(failures[0], profile).message if failures else ""
+
+
+def _forecast(profile: Profile, seen: Seen, running: list[Running], now: float) -> Profile:
+    """The next sweep by the days that count at the worst, which hang on the versions of all profiles."""
+    times = {one.session: one.changed for one in profile.live}
+    started = [one.started for one in running if str(one.profile) == profile.path]
+    days, _ = sweeps.days_of(profile, seen)
+    return replace(profile, forecast=forecast(times, days, profile.last_sweep, started, now))
 
 
 def _cwds(profile: Path, rows: Iterable[Row], running: Iterable[Running]) -> list[str]:
@@ -69,25 +96,25 @@ def _cwds(profile: Path, rows: Iterable[Row], running: Iterable[Running]) -> lis
 
 
 def _profile(
-    profile: Path, lives: tuple[Live, ...], cwds: list[str], running: list[Running], kind: Kind, now: float,
-    managed: tuple[Path, ...], lost: tuple[Lost, ...],
+    profile: Path, lives: tuple[Live, ...], cwds: list[str], kind: Kind, now: float, managed: tuple[Path, ...],
+    lost: tuple[Lost, ...], unread: str,
 ) -> Profile:  # fmt: skip
     period = retention(profile, cwds, managed)
     swept = last_sweep(profile)
-    times = {one.session: one.changed for one in lives}
     return Profile(
         path=str(profile),
         live=lives,
         retention=period,
         sources=sources(profile, cwds, managed),
         last_sweep=swept,
-        forecast=forecast(times, period.days, swept, [one.started for one in running], now),
+        forecast=forecast({}, period.days, swept, [], now),
         history=str(profile / history.FILE),
         lost=lost,
         versions=look.versions(lives, now - LATELY_S),
         device=_device(profile / "projects"),
         kind=kind(str(profile)),
         folders=machine.folders(profile),
+        unread=unread,
     )
 
 
@@ -97,6 +124,7 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
     if not root.is_dir():
         return VaultFacts(str(root), made=False)
     names = vault.chat_names()
+    folders = [root / "chats", root / "locks", *(root / "chats" / name for name in names)]
     live = {one.session: one.path for profile in found for one in profile.live}
     buried = [stone for stone in vault.tombstones() if stone.by == "hand" and stone.session in live]
     seen, room = os.stat(root), os.statvfs(root)
@@ -109,10 +137,11 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
         forgotten=tuple(dict.fromkeys(stone.session for stone in buried)),
         states=() if index_lost else tuple(states(vault)),
         leaves=look.leaves(vault, rows, live),
-        cwds={row.session: row.cwd for row in rows if row.state},
-        mine=seen.st_uid == os.geteuid(),
+        places={row.session: _places(row) for row in rows if row.state == Verdict.DOUBLED},
+        foreign=tuple(_foreign([root, *folders])),
+        closed=tuple(str(folder) for folder in [root, *folders] if _is_closed(folder)),
         mode=stat.S_IMODE(seen.st_mode),
-        open_folders=tuple(_open(root, names)),
+        open_folders=tuple(_open(root, folders)),
         device=seen.st_dev,
         kind=kind(str(root)),
         free=room.f_bavail * room.f_frsize,
@@ -122,9 +151,30 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
     )
 
 
-def _open(root: Path, chats: Iterable[str]) -> Iterator[str]:
+def _places(row: Row) -> tuple[str, ...]:
+    """Where a session lives, the newest last."""
+    found = claude.one_name_each(claude.places(Path(row.profile), row.session))
+    return tuple(str(path) for path in sorted(found, key=_time))
+
+
+def _foreign(folders: Iterable[Path]) -> Iterator[str]:
+    """The folders that are another user's."""
+    for path in folders:
+        with suppress(OSError):
+            if os.stat(path).st_uid != os.geteuid():
+                yield str(path)
+
+
+def _is_closed(folder: Path) -> bool:
+    """Whether a folder of yours is there that no keep of yours can write to."""
+    with suppress(OSError):
+        return os.stat(folder).st_uid == os.geteuid() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+    return False
+
+
+def _open(root: Path, folders: Iterable[Path]) -> Iterator[str]:
     """The folders of the vault, and the files at its top, that others may look into."""
-    for path in [root / "chats", root / "locks", *(root / "chats" / name for name in chats)]:
+    for path in folders:
         with suppress(OSError):
             if stat.S_IMODE(os.stat(path).st_mode) & 0o077:
                 yield str(path)
@@ -136,7 +186,7 @@ def _open(root: Path, chats: Iterable[str]) -> Iterator[str]:
 
 def _device(path: Path) -> int:
     """The volume that the path is on, or would be."""
-    while not path.exists() and path != path.parent:
+    while not os.path.exists(path) and path != path.parent:
         path = path.parent
     return os.stat(path).st_dev
 

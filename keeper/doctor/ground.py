@@ -33,7 +33,7 @@ WITHOUT = {
 def checks(facts: Facts, shared: Callable[[str], bool]) -> Iterator[Check]:
     """`shared`: whether a volume of that type is changed behind this machine."""
     if facts.settings_error:
-        yield fail("config", facts.settings_error, facts.settings_cure)
+        yield fail("config", facts.settings_error, f"${{EDITOR:-vi}} {shlex.quote(facts.settings_file)}")
     if facts.vault.made and not facts.vault.error:
         yield from _volumes(facts, shared)
         yield _room(facts)
@@ -80,8 +80,12 @@ def _room(facts: Facts) -> Check:
 def _modes(facts: Facts) -> Iterator[Check]:
     vault = facts.vault
     where = shlex.quote(vault.path)
-    if not vault.mine:
-        yield fail("modes", f"{vault.path} is not yours", f'sudo chown -R "$(id -un)" {where}')
+    if vault.foreign:
+        detail = f"{some(vault.foreign)}: not yours; no keep of yours can rely on it"
+        yield fail("modes", detail, f'sudo chown -R "$(id -un)" {where}')
+    elif vault.closed:
+        names = " ".join(map(shlex.quote, vault.closed[:20]))
+        yield fail("modes", f"{some(vault.closed)}: no keep can write there", f"chmod u+rwx {names}")
     elif vault.mode & 0o077:
         detail = f"{vault.path} has mode {vault.mode:04o}: others can read what is kept"
         yield fail("modes", detail, f"chmod 700 {where}")

@@ -31,6 +31,13 @@ def answer(facts: Facts, found: list[Check]) -> dict[str, Any]:
     files, with all of them below. Days and unix seconds."""
     told = [_profile(profile, facts) for profile in facts.profiles]
     retention = min((one["retention"] for one in told), key=lambda one: int(one["days"]))
+    kept: dict[str, list[bool | None]] = {}
+    due: dict[str, list[float]] = {}
+    for one in told:
+        for name, word in one["sweep"]["kept"].items():
+            kept.setdefault(name, []).append(word)
+        for name, when in one["sweep"]["due"].items():
+            due.setdefault(name, []).append(when)
     earliest = min(one["sweep"]["earliest"] for one in told)
     whole = [name for one in told for name in one["sweep"]["chats"]]
     return {
@@ -39,8 +46,8 @@ def answer(facts: Facts, found: list[Check]) -> dict[str, Any]:
         "sweep": {
             "earliest": earliest,
             "chats": whole,
-            "kept": {name: kept for one in told for name, kept in one["sweep"]["kept"].items()},
-            "due": {name: due for one in told for name, due in one["sweep"]["due"].items()},
+            "kept": {name: None if None in words else all(words) for name, words in kept.items()},
+            "due": {name: min(times) for name, times in due.items()},
         },
         "lost": [asdict(one) for profile in facts.profiles for one in profile.lost],
         "profiles": told,

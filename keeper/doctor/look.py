@@ -41,6 +41,7 @@ def lives(vault: Vault, profile: Path, rows: Iterable[Row], now: float) -> tuple
     """Every live transcript of a profile, and the directories of those of which nothing is kept. `rows` are the
     index's, of any profile."""
     rules = Exclusion(vault)
+    rules.rules()  # where they cannot be read, nobody can tell what is to be kept
     known = {row.session: row for row in rows if row.profile == str(profile)}
     seen = glance.glance(vault, profile, known.values())
     unkept = set(seen.unkept)
@@ -61,9 +62,24 @@ def lives(vault: Vault, profile: Path, rows: Iterable[Row], now: float) -> tuple
                     rule = rules.of_live(str(profile), Footprint(session, [Path(live.path)]), head, None)
                     out = rule is not None or bool(barred(vault, session, [live.path], now))
                     one = replace(one, kept=False, chat=not head.noise, born=head.born, forgotten=stone, excluded=out)
+                    one = replace(one, missing=row is not None and _is_missing(vault, row))
             except (KeeperError, OSError):
                 one = replace(one, kept=session not in unkept)  # that it cannot be read the keep tells of
             found.append(one)
+    return tuple(found), tuple(cwds)
+
+
+def lives_alone(profile: Path) -> tuple[tuple[Live, ...], tuple[str, ...]]:
+    """The same where the vault cannot be looked at: whether anything is kept nobody can tell."""
+    found: list[Live] = []
+    cwds: list[str] = []
+    for session, footprint in claude.survey(profile).footprints.items():
+        for path in footprint.transcripts[:1]:
+            with suppress(KeeperError, OSError):
+                seen, head = os.stat(path), read_head(str(path), session)
+                born, size, chat = head.born, seen.st_size, not head.noise
+                found.append(Live(session, str(profile), str(path), seen.st_mtime, born, size, None, chat))
+                cwds.append(head.cwd)
     return tuple(found), tuple(cwds)
 
 
@@ -88,6 +104,11 @@ def _beside(vault: Vault, live: Live, row: Row, unkept: bool) -> Live:
         return live
     end = last.end if last else 0
     return replace(live, lag=_whole_lines(kept, end) - end, sealed=last.time_ns / 1e9 if last else 0.0)
+
+
+def _is_missing(vault: Vault, row: Row) -> bool:
+    """Whether a hand removed the chat's folder: the next keep may forget it."""
+    return not os.path.isdir(vault.chat(row.chat).path) and not vault.went(row)
 
 
 def _judged(live: Live, kept: str) -> Live:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from keeper.claude import version_of
 from keeper.doctor.check import Check, at, fail, many, ok, some, span, warn
 from keeper.doctor.facts import Facts, Live, Profile, Seen
-from keeper.retention import DEFAULT_DAYS, KEY, LARGE_DAYS, SWEEPS_AT_ONCE, WIPES_AT_ZERO, Source
+from keeper.retention import DEFAULT_DAYS, KEY, SWEEPS_AT_ONCE, WIPES_AT_ZERO, Source
 
 BY = {"managed": "an administrator's", "user": "your own", "project": "a project's", "local": "a project's local"}
 
@@ -20,7 +20,7 @@ BY = {"managed": "an administrator's", "user": "your own", "project": "a project
 def checks(facts: Facts) -> Iterator[Check]:
     """The period, the odd values, the next sweep, the versions that sweep at once, the lost."""
     for profile in facts.profiles:
-        yield _period(profile)
+        yield from _period(profile, facts)
         for source in profile.sources:
             yield from _odd(facts, source)
         yield _next(facts, profile)
@@ -61,22 +61,26 @@ def taken(profile: Profile, facts: Facts | Seen) -> list[Live]:
 
 def raise_in(file: str) -> str:
     """The line that sets a large number in this file, where a value stands, and leaves the rest as it is."""
-    return f"sed -Ei --follow-symlinks 's/(\"{KEY}\"\\s*:\\s*)[^,}}]*/\\1{LARGE_DAYS}/' {shlex.quote(file)}"
+    return f"keeper doctor --mend {shlex.quote(file)}"
 
 
-def _period(profile: Profile) -> Check:
-    days, file = profile.retention.days, profile.retention.file
+def _period(profile: Profile, facts: Facts) -> Iterator[Check]:
+    days, file = days_of(profile, facts)
+    if days == 0:
+        return  # `retention 0` tells of it
     said = next((one for one in profile.sources if one.file == file), None)
     own = next((one.days for one in profile.sources if one.scope == "user" and one.days), None)
     usual = own or DEFAULT_DAYS
     if said is None:
-        return ok("retention", f"{days:.0f} days, Claude's default, in {profile.path}")
+        yield ok("retention", f"{days:.0f} days, Claude's default, in {profile.path}")
+        return
     if said.scope in ("project", "local") and days < usual:
         whose = f"your own {usual:.0f}" if own else f"Claude's default of {usual:.0f}"
         detail = f"{days:.0f} days by {file}, beside {whose}: a Claude started in {said.cwd} sweeps every project by it"
-        return fail("retention", detail, raise_in(file))
+        yield fail("retention", detail, raise_in(file))
+        return
     detail = f"{days:.0f} days by {BY[said.scope]} {file}"
-    return ok("retention", detail) if days >= DEFAULT_DAYS else warn("retention", detail, raise_in(file))
+    yield ok("retention", detail) if days >= DEFAULT_DAYS else warn("retention", detail, raise_in(file))
 
 
 def _odd(facts: Facts, source: Source) -> Iterator[Check]:
@@ -94,19 +98,23 @@ def _odd(facts: Facts, source: Source) -> Iterator[Check]:
 
 def _next(facts: Facts, profile: Profile) -> Check:
     found = taken(profile, facts)
+    if profile.unread:
+        told = f"what the next one of {profile.path} takes cannot be told"
+        return fail("sweep", f"{told}: {profile.unread}", f"ls -ld {shlex.quote(profile.path)}/projects")
     when = f"from {at(profile.forecast.earliest)} on" if profile.forecast.earliest > facts.now else "at any moment"
     if not found:
         due = [then for then in profile.forecast.due.values() if then > facts.now]
         first = f", the first is due in {span(min(due) - facts.now)}" if due else ""
         return ok("sweep", f"the next one of {profile.path} takes none of {many(len(profile.live), 'chat')}{first}")
-    unkept = [one.session for one in found if not one.kept and one.chat and not (one.forgotten or one.excluded)]
+    left = [one for one in found if one.forgotten or one.excluded or one.missing]  # of `missing` its check tells
+    unkept = [one.session for one in found if not one.kept and one.chat and one not in left]
     detail = f"the next one of {profile.path}, {when}, takes {many(len(found), 'chat')} of {len(profile.live)}"
     if facts.vault.error:
-        return warn("sweep", f"{detail}; whether they are kept cannot be told", facts.vault.cure)
+        return warn("sweep", f"{detail}; whether they are kept cannot be told", "keeper list --at-risk")
     if unkept:
-        return fail("sweep", f"{detail}; not kept: {some(unkept)}", "keeper keep")
+        return fail("sweep", f"{detail}; not kept: {some(unkept)}", "" if facts.vault.missing else "keeper keep")
     names = some([one.session for one in found])
-    kept = sum(one.kept for one in found)
+    kept = sum(bool(one.kept) for one in found)
     how = "all of them kept" if kept == len(found) else f"{kept} kept, {len(found) - kept} not to be"
     return warn("sweep", f"{detail}, {how}: {names}", "keeper list --at-risk")
 

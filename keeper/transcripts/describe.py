@@ -7,9 +7,11 @@ show control characters of a transcript to a terminal.
 from __future__ import annotations
 
 import os
+import shlex
 import time
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -66,30 +68,39 @@ class Described:
 @dataclass(frozen=True, slots=True)
 class State:
     """How a session stands that is not as it should be. Of one that was damaged in place, `lost` records were cut from
-    its live file at `when` (ISO, else ""); `cure` is the command that mends it, "" where none is needed."""
+    its live file at `when` (ISO, else ""); `cure` is the command that mends it, "" where none does by itself.
+    `profile` is told where several chats have the session's id, else ""."""
 
     session: str
     state: str
     lost: int = 0
     when: str = ""
     cure: str = ""
+    profile: str = ""
+
+    @property
+    def named(self) -> str:
+        """The words by which a command means this one."""
+        return f"{self.session} --profile {shlex.quote(self.profile)}" if self.profile else self.session
 
 
 def states(vault: Vault) -> list[State]:
     """Every session whose last keep found more than what it knew."""
     found = {}
-    for row in vault.rows():
+    rows = vault.rows()
+    count = Counter(row.session for row in rows)
+    for row in rows:
         if not row.state:
             continue
         facts = vault.facts(vault.chat(row.chat))
         told = facts.sessions.get(row.session) if facts else None
-        full = " --full" if row.state == Verdict.DAMAGED else ""
-        cure = f"keeper restore {row.session}{full}" if row.state in _MENDED else ""
+        one = State(row.session, row.state, profile=row.profile if count[row.session] > 1 else "")
+        if row.state in _MENDED:
+            full = " --full" if row.state == Verdict.DAMAGED else ""
+            one = replace(one, cure=f"keeper restore {one.named}{full}")
         if row.state == Verdict.DAMAGED and told is not None:
-            one = State(row.session, row.state, told.lost, _iso(told.damaged), cure)
-        else:
-            one = State(row.session, row.state, cure=cure)
-        found[row.session, row.state] = one
+            one = replace(one, lost=told.lost, when=_iso(told.damaged))
+        found[row.session, row.state, row.chat] = one
     return [found[key] for key in sorted(found)]
 
 

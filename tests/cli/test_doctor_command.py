@@ -94,8 +94,8 @@ def test_a_project_that_sweeps_all_after_two_days_is_named_with_what_the_next_sw
     text = run_keeper("doctor").text
     assert str(small) in text and "takes 3 chats of 4" in text
 
-    subprocess.run(period["cure"], shell=True, check=True)
-    assert json.loads(small.read_bytes()) == {"cleanupPeriodDays": 36500, "model": "x"}
+    assert run_keeper(*shlex.split(period["cure"])[1:]).code == 0
+    assert small.read_bytes() == b'{\n  "cleanupPeriodDays": 36500,\n  "model": "x"\n}\n'
     after = run_keeper("doctor", "--json").json
     assert (after["retention"]["days"], after["sweep"]["chats"]) == (60, [])
     assert {one["state"] for one in [*of(after, "retention"), *of(after, "sweep")]} == {"ok"}
@@ -110,7 +110,7 @@ def test_zero_days_are_warned_of_and_the_cure_sets_a_large_number(
     (check,) = of(run_keeper("doctor", "--json").json, "retention 0")
     assert (check["state"], str(zero) in check["detail"]) == ("warn", True)
     assert zero.read_bytes() == b'{"cleanupPeriodDays": 0}', "keeper writes no settings of Claude's"
-    subprocess.run(check["cure"], shell=True, check=True)
+    assert run_keeper(*shlex.split(check["cure"])[1:]).code == 0
     assert json.loads(zero.read_bytes()) == {"cleanupPeriodDays": 36500}
     assert of(run_keeper("doctor", "--json").json, "retention 0") == []
 
@@ -192,9 +192,12 @@ def test_the_other_branch_of_a_diverged_chat_is_offered_by_its_leaf(here: World,
     write_live(here.profile, CWD, S, jsonl(*talk("ab", S), *talk("xy", S, parent="b")))
     here.keep_all()
     (check,) = of(run_keeper("doctor", "--json").json, "diverged")
-    assert check["cure"] == f"keeper restore {S} --branch d"
-    made = run_keeper(*shlex.split(check["cure"])[1:], "--json").json
+    branch, accept = check["cure"].split(" && ")
+    assert branch == f"keeper restore {S} --branch d"
+    made = run_keeper(*shlex.split(branch)[1:], "--json").json
     assert made["records"] == 4
+    assert run_keeper(*shlex.split(accept)[1:]).code == 0
+    assert of(run_keeper("doctor", "--json").json, "diverged") == []
 
 
 def test_chats_without_a_kept_copy_are_told_until_they_are_kept(here: World, run_keeper: Command) -> None:
@@ -278,7 +281,8 @@ def test_a_folder_that_a_hand_removed_is_told_before_and_after_it_counts_as_forg
     (missing,) = of(run_keeper("doctor", "--json").json, "missing")
     here.keep_all()
     (forgotten,) = of(run_keeper("doctor", "--json").json, "forgotten")
-    assert {one["cure"] for one in (missing, forgotten)} == {f"keeper keep --adopt {S}"}
+    assert {one["cure"] for one in (missing, forgotten)} == {f"keeper keep --adopt {S} --profile {here.profile}"}
+    assert missing["state"] == "fail", "it lives, and nothing of it is kept"
     assert T not in forgotten["detail"], "that was meant"
     assert run_keeper(*shlex.split(forgotten["cure"])[1:]).code == 0
     assert of(run_keeper("doctor", "--json").json, "forgotten") == []
@@ -387,7 +391,8 @@ def test_settings_that_do_not_read_are_a_failure_and_stop_no_other_check(
     put(home / ".config" / "keeper" / "config.toml", b"vault = [")
     answer = run_keeper("doctor", "--json").json
     assert of(answer, "config")[0]["state"] == "fail"
-    assert of(answer, "capture")[0]["state"] == "ok"
+    assert (of(answer, "capture")[0]["state"], of(answer, "volume")) == ("warn", []), "nobody knows which vault it is"
+    assert {"retention", "sweep", "hooks", "shim", "clock"} <= {check["name"] for check in answer["checks"]}
 
 
 @pytest.mark.accepts("AGENT-4")
