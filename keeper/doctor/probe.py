@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from keeper import disk, files
@@ -24,10 +25,12 @@ def trials(profile: Path, vault: Path | None, silent: Silent) -> Iterator[Trial]
     one, other = _name(folder), _name(folder)
     away = _name(vault) if vault is not None else _name(folder)
     try:
-        failed = _why(lambda: disk.write_new(one, [b"keeper\n"], sync=False))
-        if failed:
-            yield Trial("write", str(folder), failed)
-            return
+        for name in (one, away):
+            failed = _why(partial(disk.write_new, name, [b"keeper\n"], sync=False))
+            if failed:
+                yield Trial("write", str(name.parent), failed)
+                return
+        disk.drop(away)
         yield Trial("link", str(folder), _why(lambda: disk.link(one, away)))
         disk.make_file(other)
         yield Trial("reflink", str(folder), _why(lambda: disk.clone(one, other)))
