@@ -82,8 +82,8 @@ def options(command: click.Command, context: click.Context) -> list[tuple[str, s
 
 
 def roff(text: str) -> str:
-    """Text as roff takes it: nothing of it is a request, and what stands in backquotes is bold."""
-    text = text.replace("\\", "\\e").replace("-", "\\-")
+    """Text as roff takes it: nothing of it is a request, what is in backquotes is bold, a line may end behind |."""
+    text = text.replace("\\", "\\e").replace("-", "\\-").replace("|", "|\\:")
     return re.sub(r"`([^`]+)`", r"\\fB\1\\fR", text)
 
 
