@@ -51,6 +51,9 @@ def _vault(facts: Facts) -> Iterator[Check]:
     if vault.index_lost:
         yield warn("index", f"the index of {vault.path} is lost or broken", "keeper reindex")
     yield from _missing(facts)
+    if vault.bare:
+        detail = f"{some(vault.bare)}: the kept file is gone from its chat's folder; what was sealed gives it back"
+        yield fail("kept", detail, "keeper verify --repair")
     if vault.forgotten:
         detail = f"{some(vault.forgotten)}: forgotten since the folder was removed by hand, and live"
         yield warn("forgotten", detail, _adopting(live for live in _lives(facts) if live.session in vault.forgotten))

@@ -146,7 +146,8 @@ class Profile:
 class VaultFacts:
     """The vault. `made`: there is one; `error` where it cannot be used, or (`unknown`) nobody knows which it is.
     `foreign` are names in it that are another user's, `closed` folders that are yours and that you cannot write to,
-    `open_folders` those that others may look into; `missing` the chats whose folders are gone, `forgotten` those that a
+    `open_folders` those that others may look into; `missing` the chats whose folders are gone, `bare` the
+    sessions whose kept file alone is, `forgotten` those that a
     hand's removal has forgotten and that live; `leaves` are the newest leaves of what live lacks, `places` where what
     has two names lives, the newest last, both by session."""
 
@@ -157,6 +158,7 @@ class VaultFacts:
     index_lost: bool = False
     chats: int = 0
     missing: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
     leaves: dict[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ from keeper import claude, files
 from keeper.claude import Running
 from keeper.doctor import history, look, machine, sweeps
 from keeper.doctor.facts import Live, Lost, Profile, Seen, VaultFacts
+from keeper.files import regular
 from keeper.retention import DAY_S, MANAGED, forecast, last_sweep, retention, sources
 from keeper.transcripts.describe import states
 from keeper.transcripts.index import IndexLost, Row
@@ -75,7 +76,10 @@ def _there(vault: Vault, rows: list[Row] | None) -> set[str]:
 def _unread(profile: Path) -> str:
     """Why not all of a profile's transcripts can be looked at, "" where they can."""
     failures = claude.survey(profile).failures
-    return files.told(failures[0], profile).message if failures else ""
+    if not failures:
+        return ""
+    error = files.told(failures[0], profile)
+    return f"{error.message}: {error.cure}"
 
 
 def _forecast(profile: Profile, seen: Seen, running: list[Running], now: float) -> Profile:
@@ -125,6 +129,7 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
         return VaultFacts(str(root), made=False)
     names = vault.chat_names()
     folders = [root / "chats", root / "locks", *(root / "chats" / name for name in names)]
+    there = set(names)
     live = {one.session: one.path for profile in found for one in profile.live}
     buried = [stone for stone in vault.tombstones() if stone.by == "hand" and stone.session in live]
     seen, room = os.stat(root), os.statvfs(root)
@@ -133,7 +138,8 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
         made=(root / "id").is_file(),
         index_lost=index_lost,
         chats=len(names),
-        missing=tuple(sorted({row.chat for row in vault.missing() if not vault.went(row)})),
+        missing=tuple(sorted({row.chat for row in vault.missing(rows) if not vault.went(row)})),
+        bare=tuple(row.session for row in rows if row.chat in there and _is_bare(vault, row)),
         forgotten=tuple(dict.fromkeys(stone.session for stone in buried)),
         states=() if index_lost else tuple(states(vault)),
         leaves=look.leaves(vault, rows, live),
@@ -149,6 +155,10 @@ def vault_facts(vault: Vault, rows: list[Row], index_lost: bool, found: Iterable
         read_only=bool(room.f_flag & os.ST_RDONLY),
         born=_time(root / "id"),
     )
+
+
+def _is_bare(vault: Vault, row: Row) -> bool:
+    return regular(vault.chat(row.chat).kept(row.session)) is None
 
 
 def _places(row: Row) -> tuple[str, ...]:

@@ -37,13 +37,14 @@ _VERSION = re.compile(rb'"version":"(\d+\.\d+\.\d+)"')
 _AS_IT_SHOULD = (Verdict.SAME, Verdict.AHEAD, Verdict.TOMBSTONED)
 
 
-def lives(vault: Vault, profile: Path, rows: Iterable[Row], now: float) -> tuple[tuple[Live, ...], tuple[str, ...]]:
+def lives(vault: Vault, profile: Path, rows: list[Row], now: float) -> tuple[tuple[Live, ...], tuple[str, ...]]:
     """Every live transcript of a profile, and the directories of those of which nothing is kept. `rows` are the
     index's, of any profile."""
     rules = Exclusion(vault)
     rules.rules()  # where they cannot be read, nobody can tell what is to be kept
     known = {row.session: row for row in rows if row.profile == str(profile)}
     seen = glance.glance(vault, profile, known.values())
+    gone = {row.session for row in vault.missing(rows) if row.profile == str(profile) and not vault.went(row)}
     unkept = set(seen.unkept)
     found: list[Live] = []
     cwds: list[str] = []
@@ -62,7 +63,7 @@ def lives(vault: Vault, profile: Path, rows: Iterable[Row], now: float) -> tuple
                     rule = rules.of_live(str(profile), Footprint(session, [Path(live.path)]), head, None)
                     out = rule is not None or bool(barred(vault, session, [live.path], now))
                     one = replace(one, kept=False, chat=not head.noise, born=head.born, forgotten=stone, excluded=out)
-                    one = replace(one, missing=row is not None and _is_missing(vault, row))
+                    one = replace(one, missing=session in gone)
             except (KeeperError, OSError):
                 one = replace(one, kept=session not in unkept)  # that it cannot be read the keep tells of
             found.append(one)
@@ -75,11 +76,14 @@ def lives_alone(profile: Path) -> tuple[tuple[Live, ...], tuple[str, ...]]:
     cwds: list[str] = []
     for session, footprint in claude.survey(profile).footprints.items():
         for path in footprint.transcripts[:1]:
-            with suppress(KeeperError, OSError):
-                seen, head = os.stat(path), read_head(str(path), session)
-                born, size, chat = head.born, seen.st_size, not head.noise
-                found.append(Live(session, str(profile), str(path), seen.st_mtime, born, size, None, chat))
-                cwds.append(head.cwd)
+            with suppress(OSError):
+                seen = os.stat(path)
+                one = Live(session, str(profile), str(path), seen.st_mtime, seen.st_mtime, seen.st_size, None)
+                with suppress(KeeperError, OSError):  # a sweep takes also what nobody can read
+                    head = read_head(str(path), session)
+                    cwds.append(head.cwd)
+                    one = replace(one, born=head.born, chat=not head.noise)
+                found.append(one)
     return tuple(found), tuple(cwds)
 
 
@@ -104,11 +108,6 @@ def _beside(vault: Vault, live: Live, row: Row, unkept: bool) -> Live:
         return live
     end = last.end if last else 0
     return replace(live, lag=_whole_lines(kept, end) - end, sealed=last.time_ns / 1e9 if last else 0.0)
-
-
-def _is_missing(vault: Vault, row: Row) -> bool:
-    """Whether a hand removed the chat's folder: the next keep may forget it."""
-    return not os.path.isdir(vault.chat(row.chat).path) and not vault.went(row)
 
 
 def _judged(live: Live, kept: str) -> Live:

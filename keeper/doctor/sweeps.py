@@ -100,7 +100,7 @@ def _next(facts: Facts, profile: Profile) -> Check:
     found = taken(profile, facts)
     if profile.unread:
         told = f"what the next one of {profile.path} takes cannot be told"
-        return fail("sweep", f"{told}: {profile.unread}", f"ls -ld {shlex.quote(profile.path)}/projects")
+        return fail("sweep", f"{told}: {profile.unread}")
     when = f"from {at(profile.forecast.earliest)} on" if profile.forecast.earliest > facts.now else "at any moment"
     if not found:
         due = [then for then in profile.forecast.due.values() if then > facts.now]

@@ -285,10 +285,11 @@ class Vault:
         sessions = facts.sessions.items()
         return [Row.of(chat.name, session, facts.profile, told, max(told.born, kept)) for session, told in sessions]
 
-    def missing(self) -> list[Row]:
+    def missing(self, rows: list[Row] | None = None) -> list[Row]:
         """The rows whose chat folder is gone, those too that are no more in the index, until the folder is there again
-        or the session is kept anew or forgotten. Rows first: a folder is there before its row."""
-        rows = self.rows()
+        or the session is kept anew or forgotten. Rows (the index's, or as given) first: a folder is there before its
+        row."""
+        rows = self.rows() if rows is None else rows
         there = set(self.chat_names())
         found = {(row.profile, row.session): row for row in self._lost() if row.chat not in there}
         kept = {(row.profile, row.session) for row in rows if row.chat in there}

@@ -119,14 +119,16 @@ def test_zero_days_are_warned_of_and_the_cure_sets_a_large_number(
 def test_a_project_is_known_by_what_lives_by_the_history_and_by_claudes_own_list(
     here: World, tmp_path: Path, run_keeper: Command
 ) -> None:
-    names = ["lives", "typed", "listed"]
+    names = ["lives", "typed", "listed", "beside"]
     for days, name in enumerate(names, 3):
         put(tmp_path / name / ".claude" / "settings.json", b'{"cleanupPeriodDays": %d}' % days)
     lives(here.profile, S, 1, str(tmp_path / "lives"))
     put(here.profile / "history.jsonl", json.dumps({"display": "x", "project": str(tmp_path / "typed")}).encode())
     put(here.profile / ".claude.json", json.dumps({"projects": {str(tmp_path / "listed"): {}}}).encode())
+    beside = {"projects": {str(tmp_path / "beside"): {}}}  # the default profile's own list is not in it
+    put(here.profile.parent / ".claude.json", json.dumps(beside).encode())
     told = run_keeper("doctor", "--json").json["retention"]
-    assert {one["days"] for one in told["sources"]} == {3, 4, 5}
+    assert {one["days"] for one in told["sources"]} == {3, 4, 5, 6}
     assert (told["days"], told["file"]) == (3, str(tmp_path / "lives" / ".claude" / "settings.json"))
 
 

@@ -16,12 +16,15 @@ from typing import Any
 
 import pytest
 
-from keeper.doctor import gather
+from keeper import disk
+from keeper.doctor import gather, look, probe
+from keeper.doctor.facts import Trial
 from keeper.transcripts.vault import Vault
 from tests.build import CWD, jsonl, live_path, session_id, talk, write_live
 from tests.chat import DAY_S, put
 from tests.conftest import Needs, Ran
-from tests.seam import World
+from tests.damage import cut_lines
+from tests.seam import World, names_of_ours
 from tests.seam import world as world_of
 
 Command = Callable[..., Ran]
@@ -243,3 +246,80 @@ def test_the_profiles_of_a_page_that_cannot_tell_the_vault_are_judged_as_any(her
         (one, *_) = gather.profiles(vault, None, [], lambda folder: "", time.time())
     assert {live.kept for live in one.live} == {None}
     assert {live.session for live in one.live} == {S, T}
+
+
+def test_a_chat_that_nobody_can_read_is_one_that_the_next_sweep_takes(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`chown -R` of the vault gives the live files away too: they are the same."""
+
+    def unread(path: str, session: str) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(look, "read_head", unread)
+    with Vault.open(here.settings, make=False) as vault:
+        (one, *_) = gather.profiles(vault, None, [], lambda folder: "", time.time() + 40 * DAY_S)
+    assert set(one.forecast.chats) == {S, T}
+
+
+@pytest.mark.parametrize("swept", [True, False])
+def test_a_kept_file_that_is_gone_from_its_folder_fails_and_the_cure_gives_it_back(
+    here: World, run_keeper: Command, swept: bool
+) -> None:
+    whole = here.kept.read_bytes()
+    if swept:
+        live_path(here.profile, S).unlink()
+        here.keep_all()
+    here.kept.unlink()
+    (check,) = of(run_keeper("doctor", "--json").json, "kept")
+    assert (check["state"], S in check["detail"]) == ("fail", True)
+    run_keeper(*shlex.split(check["cure"])[1:])
+    assert here.kept.read_bytes() == whole
+    assert of(run_keeper("doctor", "--json").json, "kept") == []
+
+
+def test_a_trial_in_a_vault_that_cannot_be_written_to_fails_and_is_no_matter_of_links(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = disk.write_new
+
+    def denied(name: Path, *more: Any, **options: Any) -> None:
+        if Path(name).parent == here.root:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(name))
+        real(name, *more, **options)
+
+    monkeypatch.setattr(disk, "write_new", denied)
+    assert list(probe.trials(here.profile, here.root, lambda folder: None)) == [
+        Trial("write", str(here.root), "Permission denied")
+    ]
+    assert names_of_ours(here.profile, here.root) == []
+
+
+@pytest.mark.accepts("KEEP-13")
+def test_a_profile_that_only_what_is_kept_of_it_tells_of_is_looked_at_too(
+    here: World, run_keeper: Command, home: Path
+) -> None:
+    other = home / ".claude-2"
+    write_live(other, CWD, session_id(5), jsonl(*talk("ab", session_id(5))))
+    assert run_keeper("keep", "--profile", other).code == 0
+    answer = run_keeper("doctor", "--json").json
+    assert {one["profile"] for one in answer["profiles"]} == {str(here.profile), str(other)}
+    assert session_id(5) in answer["sweep"]["due"]
+
+
+def test_a_session_that_two_profiles_have_is_cured_where_it_is_ill(
+    here: World, run_keeper: Command, home: Path
+) -> None:
+    other = home / ".claude-2"
+    live = write_live(other, CWD, S, jsonl(*talk("abcd", S)))
+    assert run_keeper("keep", "--profile", other).code == 0
+    whole = live.read_bytes()
+    cut_lines(live, 1)
+    assert run_keeper("keep", "--profile", other).code == 0
+    (check,) = of(run_keeper("doctor", "--json").json, "damaged")
+    assert check["cure"] == f"keeper restore {S} --profile {other} --full"
+    assert f"keeper accept {S} --profile {other}" in check["detail"]
+    assert f"`{check['cure']}`" in run_keeper("status").text
+    assert run_keeper(*shlex.split(check["cure"])[1:]).code == 0
+    assert live.read_bytes() == whole
+    assert of(run_keeper("doctor", "--json").json, "damaged") == []
