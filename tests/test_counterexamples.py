@@ -40,6 +40,18 @@ def test_damage_and_two_kills_double_no_line(state: State, where: Volumes) -> No
     assert tally.kills
 
 
+BACK = State("waiting", "no exchange", False, "most of a keep", "profile pass")
+"""A swap that lets live step aside is killed before the name is back: the next pass puts it back."""
+
+
+@pytest.mark.accepts("KEEP-5")
+def test_the_pass_that_puts_a_live_name_back_tells_its_row_as_of_one_that_lives(where: Volumes) -> None:
+    tally = faults.Tally()
+    faults.try_state(BACK, where, tally)
+    assert tally.clean, "\n".join([tally.closing, *tally.told[:5]])
+    assert tally.kills
+
+
 def late_lines_on_an_old_file(state: Model) -> None:
     """Kept is a copy here, and was never live: its birth says nothing of the order."""
     state.stub_in_place(number=0)

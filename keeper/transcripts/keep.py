@@ -100,16 +100,18 @@ class Keeper:
         new.sort(key=lambda item: item[1].born if item[1] else 0.0)
         answers = [self._unread(profile, error) for error in survey.failures]
         wanted = [one for one in [*old, *new] if only is None or one[0].session in only]
+        live = {footprint.session for footprint, _ in wanted if footprint.transcripts}
         for count, (footprint, head) in enumerate(wanted):
             answer = self._safely(profile, footprint, head)
             if answer is not None:
                 answers.append(answer)
+                if answer.verdict not in ("", Verdict.ABSENT):
+                    live.add(answer.session)  # one that a killed run had let step aside has its name back
             if progress is not None:
                 progress(count + 1, len(wanted))
         if only is None:
-            looked_at = {footprint.session: bool(footprint.transcripts) for footprint, _ in wanted}
             own = [rows for (whose, _), rows in self.known.items() if whose == str(profile)]
-            gone = [row for rows in own for row in rows if not looked_at.get(row.session)]
+            gone = [row for rows in own for row in rows if row.session not in live]
             for row in swept.look(self.vault, gone, self.behind, self.now):
                 if row.session not in met:
                     self.rows[(row.chat, row.session)] = row
