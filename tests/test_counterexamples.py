@@ -132,6 +132,25 @@ def another_conversation_after_a_killed_first_keep(state: Model) -> None:
     state.accept(number=0)
 
 
+def emptied_beside_what_a_killed_first_keep_left(state: Model) -> None:
+    """An empty live file goes on with the chat that its profile has, not with the one that nothing tells of."""
+    state.failure(code=28, forever=False, k=2, number=0, which="keep")
+    state.recreate(how="root", number=0)
+    state.accept(number=0)
+    state.empty(number=0, torn=False)
+    state.accept(number=0)
+
+
+def stubbed_and_emptied_beside_a_killed_first_keep(state: Model) -> None:
+    """The same where kept is a copy, and was rewritten in place."""
+    state.crash(k=8, number=0, which="keep")
+    state.stub_in_place(number=0)
+    state.nul_run(number=0)
+    state.accept(number=0)
+    state.empty(number=0, torn=False)
+    state.accept(number=0)
+
+
 def gone_after_a_killed_first_keep(state: Model) -> None:
     """So does a restore, of what the killed one had kept."""
     state.crash(k=4, number=0, which="keep")
@@ -209,6 +228,8 @@ PROGRAMS: dict[str, tuple[str, Callable[[Model], None]]] = {
     "pruned and written on and made anew": ("no exchange", pruned_and_written_on_and_made_anew),
     "emptied after a killed first keep": ("link", emptied_after_a_killed_first_keep),
     "another conversation after a killed first keep": ("copy", another_conversation_after_a_killed_first_keep),
+    "emptied beside what a killed first keep left": ("link", emptied_beside_what_a_killed_first_keep_left),
+    "stubbed and emptied beside a killed first keep": ("copy", stubbed_and_emptied_beside_a_killed_first_keep),
     "gone after a killed first keep": ("link", gone_after_a_killed_first_keep),
     "emptied beside its second link and written on": ("link", emptied_beside_its_second_link_and_written_on),
     "gone before all was sealed": ("link", gone_before_all_was_sealed),

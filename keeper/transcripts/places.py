@@ -151,6 +151,7 @@ def _profile_of(vault: Vault, chat: Chat, session: str, rows: list[Row]) -> str 
         return profiles[0]
     elsewhere = {row.profile for row in rows}
     silent = [one for one, paths in living.items() if not any(_has_records(path) for path in paths)]
+    silent = [one for one in silent if one not in elsewhere]
     if len(silent) == 1:
         return silent[0]  # its live file has no conversation any more: the others' have another one
     left = [one for one in profiles if one not in elsewhere]
