@@ -77,9 +77,9 @@ class Vault:
         """
         root = settings.vault
         known = _known_file(settings)
-        identity = _id_of(root)
+        identity = _id_in(root / "id")
         vault = cls(root, settings)
-        noted = _known_id(known)
+        noted = _id_in(known)
         if identity and noted == identity:
             return vault._checked()
         if not identity and not noted and not make:
@@ -97,7 +97,7 @@ class Vault:
 
     def _first_met(self, known: Path) -> Vault:
         """A vault that this machine meets for the first time, or makes; one at a time, since two may start at once."""
-        identity, noted = _id_of(self.root), _known_id(known)
+        identity, noted = _id_in(self.root / "id"), _id_in(known)
         if not identity and noted:
             raise VaultUnavailable(
                 f"the vault {self.root} is not there, but this machine has one at that place (is its volume mounted?)",
@@ -390,15 +390,9 @@ def _known_file(settings: Settings) -> Path:
     return settings.state_home / f"vault-{blake3(str(settings.vault).encode()).hexdigest(8)}"
 
 
-def _id_of(root: Path) -> str:
+def _id_in(file: Path) -> str:
+    """The vault's id, as the first line of this file says; "" where there is none."""
     try:
-        return files.read(root / "id").decode().strip()
-    except FileNotFoundError:
-        return ""
-
-
-def _known_id(known: Path) -> str:
-    try:
-        return files.read(known).decode().split("\n")[0].strip()
+        return files.read(file).decode().split("\n")[0].strip()
     except FileNotFoundError:
         return ""
