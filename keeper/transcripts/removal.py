@@ -61,7 +61,10 @@ def remove(
 
 
 def take_out(vault: Vault, chat: Chat) -> None:
-    """The chat leaves `chats/`, and its bytes the vault; its lock is held by the caller."""
+    """The chat leaves `chats/`, and its bytes the vault; its lock is held by the caller. Nothing where a hand has
+    removed its folder."""
+    if not os.path.lexists(chat.path):
+        return
     going = f"{vault.root}/{GOING}"
     if not os.path.isdir(going):
         disk.ensure_dir(going)
