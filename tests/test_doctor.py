@@ -456,6 +456,8 @@ def test_a_live_chat_whose_folder_is_missing_is_one_failure_and_no_cure_on_the_p
         "missing", FAIL, f"{S}: the folder was removed by hand; the next keep forgets it, though it lives: {S}",
         f"keeper keep --adopt {S} --profile /home/a/.claude",
     )  # fmt: skip
+    assert "1 live chat of 21 not kept" in only(one, "capture").detail, "and the other one has another cure"
+    assert S not in only(one, "sweep").detail
     many = facts(gone, live(T, 70, kept=False), *others, vault=vault(missing=(S, T, U), chats=2))
     assert only(many, "missing").state == FAIL
     for found in (one, many):
