@@ -40,6 +40,37 @@ class Lines:
         disk.sync_dir(os.path.dirname(self.path))
 
 
+class Deeds(Lines):
+    """A log of deeds: each is noted before it is done, and taken back where it could not be done."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._noted: object = None
+        self._done: list[dict[str, Any]] = []
+        self._last: dict[str, float] = {}
+
+    def read(self) -> list[dict[str, Any]]:
+        """Those that were done, or may have been by a run that was killed."""
+        noted = super().read()
+        if noted is not self._noted:
+            undone = {(one.get("chat"), one["undone"]) for one in noted if "undone" in one}
+            self._done = [
+                one for one in noted if "undone" not in one and (one.get("chat"), one.get("at")) not in undone
+            ]
+            self._last = {str(one.get("chat")): float(one.get("at") or 0.0) for one in self._done}
+            self._noted = noted
+        return self._done
+
+    def last_of(self, chat: str) -> float:
+        """When it was last done to a chat, in unix seconds; -1 for never."""
+        self.read()
+        return self._last.get(chat, -1.0)
+
+    def take_back(self, entry: Mapping[str, object]) -> None:
+        """What this entry tells was not done."""
+        self.append({"chat": entry["chat"], "undone": entry["at"]})
+
+
 def mark_of(path: str) -> tuple[int, int, int] | None:
     """What tells a file's content from another one; None where it is not there."""
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from keeper import disk, files
@@ -53,9 +54,17 @@ def remove(
     sessions = tuple(dict.fromkeys([*(facts.sessions if facts else ()), *chat.sessions(), *(r.session for r in rows)]))
     profile = facts.profile if facts else next((row.profile for row in rows), "")
     removed = Removed(chat.name, profile, sessions, size_of(chat.path), by, why, sole, last)
-    vault.removals.append({**asdict(removed), "at": time.time()})
-    drop_page(vault)
-    take_out(vault, chat)
+    entry = {**asdict(removed), "at": time.time()}
+    _make_going(vault)
+    vault.removals.append(entry)
+    try:
+        drop_page(vault)
+        take_out(vault, chat)
+    except (OSError, KeeperError):
+        if os.path.isdir(chat.path):
+            with suppress(OSError, KeeperError):  # what was in the way of the removal may be in this one's too
+                vault.removals.take_back(entry)
+        raise
     drop_rows(vault, ((chat.name, session) for session in sessions))
     return removed
 
@@ -65,10 +74,8 @@ def take_out(vault: Vault, chat: Chat) -> None:
     removed its folder."""
     if not os.path.lexists(chat.path):
         return
-    going = f"{vault.root}/{GOING}"
-    if not os.path.isdir(going):
-        disk.ensure_dir(going)
-    place = f"{going}/{chat.name}~{token()}"
+    _make_going(vault)
+    place = f"{vault.root}/{GOING}/{chat.name}~{token()}"
     disk.replace(chat.path, place)
     disk.sync_dir(os.path.dirname(chat.path))
     if not _finish(vault, Chat(chat.name, place)):
@@ -76,6 +83,12 @@ def take_out(vault: Vault, chat: Chat) -> None:
             f"chat {chat.name} is removed but for a file that is still written to: when it is not, the next keep puts "
             "what was written into Claude's file, and removes it"
         )
+
+
+def _make_going(vault: Vault) -> None:
+    going = f"{vault.root}/{GOING}"
+    if not os.path.isdir(going):
+        disk.ensure_dir(going)
 
 
 def drop_page(vault: Vault) -> None:

@@ -23,7 +23,7 @@ from keeper.settings import Settings
 from keeper.transcripts.chat import Chat, Facts, told, written
 from keeper.transcripts.held import label_name, make_folder
 from keeper.transcripts.index import Index, IndexLost, Row
-from keeper.transcripts.lines import Lines
+from keeper.transcripts.lines import Deeds, Lines
 
 VERSION = "1\n"
 _CHAT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,127}")
@@ -55,9 +55,7 @@ class Vault:
         self._stones = Lines(f"{root}/tombstones.jsonl")
         self._stones_read: object = None
         self._tombstones: dict[tuple[str, str], Tombstone] = {}
-        self.removals = Lines(f"{root}/removals.jsonl")
-        self._removals_read: object = None
-        self._went: dict[str, float] = {}
+        self.removals = Deeds(f"{root}/removals.jsonl")
         self.lost = Lines(f"{root}/lost.jsonl")
 
     def __enter__(self) -> Vault:
@@ -223,17 +221,7 @@ class Vault:
 
     def went(self, row: Row) -> bool:
         """Whether the chat of this row went by a rule or by a plan, since it was kept: no hand removed its folder."""
-        return self._removed_at(row.chat) >= row.since
-
-    def _removed_at(self, chat: str) -> float:
-        """When a chat went last by a rule or by a plan; -1 for never."""
-        entries = self.removals.read()
-        if entries is not self._removals_read:
-            self._went = {}
-            for entry in entries:
-                self._went[str(entry.get("chat"))] = float(entry.get("at") or 0.0)
-            self._removals_read = entries
-        return self._went.get(chat, -1.0)
+        return self.removals.last_of(row.chat) >= row.since
 
     # ------------------------------------------------------------------ the index, mended where it is lost
 
@@ -281,7 +269,7 @@ class Vault:
         if facts is None:
             return []
         # A folder that is there was kept after its chat went last, however long ago the transcript was born.
-        kept = math.nextafter(self._removed_at(chat.name), math.inf)
+        kept = math.nextafter(self.removals.last_of(chat.name), math.inf)
         sessions = facts.sessions.items()
         return [Row.of(chat.name, session, facts.profile, told, max(told.born, kept)) for session, told in sessions]
 

@@ -302,3 +302,24 @@ def test_a_folder_that_a_hand_removes_is_forgotten_though_its_chat_was_excluded_
     here.keep_all()
     shutil.rmtree(here.chat)
     assert here.keep_all()[here.session].verdict == "forgotten"
+
+
+@pytest.mark.accepts("POLICY-3", "FAULT-1")
+@pytest.mark.parametrize("call", ["mkdir", "replace"])
+def test_the_log_tells_of_no_removal_that_could_not_be_done(here: World, call: str) -> None:
+    write_live(here.profile, CWD, here.session, jsonl(*talk("ab")))
+    here.keep()
+    Exclusion(here.vault()).say("add", SECRET, time.time())
+
+    def refuse(name: str, paths: tuple[str, ...]) -> None:
+        if name == call and any("/going" in path for path in paths):
+            raise OSError(errno.EDQUOT, "no room")
+
+    for _ in range(2):
+        vault = here.vault()
+        with hooked(refuse):
+            assert Exclusion(vault).apply() == []
+        assert here.kept.is_file()
+        assert vault.removals.read() == here.vault().removals.read() == []
+    assert [one.chat for one in Exclusion(vault).apply()] == [here.session]
+    assert [one["chat"] for one in vault.removals.read()] == [here.session]
