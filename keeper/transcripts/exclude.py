@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from weakref import WeakKeyDictionary
 
 from blake3 import blake3
 
@@ -34,9 +33,7 @@ APPLIED = "rules"
 """The index's fact: by which rules all chats were judged last."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from keeper.transcripts.titles import Titles
     from keeper.transcripts.usage import Living
-_titles: WeakKeyDictionary[Vault, Titles] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class Exclusion:
         asked = {name for rule in rules for name, _ in rule.conditions}
         goes_on = [one for one in (head.named if head else None, told.continues if told else None) if one]
         known = self.tags(profile, session) + tuple(tag for one in goes_on for tag in self.tags(profile, one))
-        titles = self._titles().of(paths) if "title" in asked else ()
+        titles = _titles(paths) if "title" in asked else ()
         return first_met(
             rules,
             Subject.of(
@@ -154,11 +151,6 @@ class Exclusion:
                 entrypoint=[told.entrypoint if told else "", head.entrypoint if head else ""],
             ),
         )  # fmt: skip
-
-    def _titles(self) -> Titles:
-        from keeper.transcripts.titles import Titles  # only where a rule asks: the fast doors pay for every import
-
-        return _titles.setdefault(self.vault, Titles())
 
     def _kept_apart(self, row: Row, lives: list[str]) -> list[str]:
         """The kept transcript where it is another file than what lives: what lives may be no more than its tail."""
@@ -319,6 +311,12 @@ class Exclusion:
                 self.vault.index.write(facts=[(APPLIED, stamp)])
         except (IndexLost, DiskError, Locked):
             return  # judged once more by the next run, which finds nothing
+
+
+def _titles(paths: list[str]) -> frozenset[str]:
+    from keeper.transcripts.titles import SHARED  # only where a rule asks: the fast doors pay for every import
+
+    return SHARED.of(paths)
 
 
 def _head(paths: Iterable[str], session: str) -> Head | None:

@@ -1,6 +1,7 @@
 """Titles: what transcripts are called, for whoever must know it at every keep.
 
-It promises to read a transcript through once, and then only what was added to it. It refuses to store a title anywhere
+It promises that a process reads a transcript through once, and then only what was added to it, whichever of its threads
+asks. It refuses to store a title anywhere
 but in this process's memory.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from keeper import files
 from keeper.errors import KeeperError
@@ -54,12 +55,18 @@ class Titles:
             seen = os.fstat(fd)
             known = self._read.get(path)
             if known is None or known.inode != seen.st_ino or known.size > seen.st_size:
-                known = self._read[path] = _Read(seen.st_ino)
+                known = _Read(seen.st_ino)
             if known.size < seen.st_size:
+                known = replace(known, titles=dict(known.titles))  # another thread may be at the same
                 _more(known, files.read_at(fd, known.size, path))
+            self._read[path] = known
         finally:
             os.close(fd)
         return known
+
+
+SHARED = Titles()
+"""This process's: the agent's doors open the vault anew for each answer, and its threads have one each."""
 
 
 def _more(known: _Read, data: bytes) -> None:

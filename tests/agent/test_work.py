@@ -28,6 +28,7 @@ from keeper.agent.workers import Workers
 from keeper.errors import KeeperError, Locked
 from keeper.settings import Settings
 from keeper.transcripts import glance as glancing
+from keeper.transcripts import titles
 from keeper.transcripts.index import Index
 from keeper.transcripts.vault import RELATIVE_WAIT_S, Vault
 from tests.agent.running import until
@@ -427,6 +428,25 @@ def test_what_a_pass_over_everything_did_not_keep_is_told_by_its_next_line_too(a
     append(live, jsonl(*talk("ef", here.session, parent="b")))
     agent.eyes.glance()
     assert agent.growth.grown(time.time() + 300) == [(str(here.profile), here.session)]
+
+
+@pytest.mark.accepts("POLICY-1")
+def test_a_title_rule_makes_no_turn_read_the_whole_transcript_again(
+    agent: Agent, here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent.work.settings = replace(here.settings, exclude=((("title", "optchat-*"),),))
+    live = write_live(here.profile, CWD, here.session, jsonl(*talk("abcd", here.session)))
+    whole = live.stat().st_size
+    ask = {"do": "keep", "profile": str(here.profile), "session": here.session}
+    assert agent.answers.to(ask)["ok"]
+    begun: list[int] = []
+    more = titles._more
+    monkeypatch.setattr(titles, "_more", lambda known, data: begun.append(known.size) or more(known, data))
+    append(live, jsonl(*talk("ef", here.session, parent="d")))
+    assert agent.answers.to(ask)["ok"]
+    assert set(begun) == {whole}
+    append(live, jsonl(meta("custom-title", customTitle="optchat-1", sessionId=here.session)))
+    assert agent.answers.to(ask)["action"] == "removed"
 
 
 @pytest.mark.accepts("POLICY-3")
