@@ -52,6 +52,17 @@ def test_the_pass_that_puts_a_live_name_back_tells_its_row_as_of_one_that_lives(
     assert tally.kills
 
 
+ROTTEN = State("overwritten", "no exchange", False, "nothing", "--at in place")
+"""Bytes of a line rotted: the file goes aside, and kept, live and seal have the line as it was before."""
+
+
+def test_a_rotten_line_is_sought_aside_where_one_content_becomes_the_truth(where: Volumes) -> None:
+    tally = faults.Tally()
+    faults.try_state(ROTTEN, where, tally, every=20)
+    assert tally.clean, "\n".join([tally.closing, *tally.told[:5]])
+    assert tally.kills
+
+
 def late_lines_on_an_old_file(state: Model) -> None:
     """Kept is a copy here, and was never live: its birth says nothing of the order."""
     state.stub_in_place(number=0)
