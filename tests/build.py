@@ -9,13 +9,16 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 CWD = "/srv/demo/proj"
 CLI = "2.1.328"
+WRITTEN = "2026-01-01T00:00:00.000Z"
 REAL = Path(__file__).resolve().parent.parent / "fixtures" / "claude"
 
 
@@ -67,7 +70,7 @@ def _chained(
             "type": type,
             **own,
             "uuid": uuid,
-            "timestamp": "2026-01-01T00:00:00.000Z",
+            "timestamp": WRITTEN,
             "cwd": cwd,
             "sessionId": session or session_id(1),
             "version": version,
@@ -89,6 +92,12 @@ def talk(
         chain.append(make(uuid, parent, session=session, cwd=cwd, version=version))
         parent = uuid
     return chain
+
+
+def dated(days: float, *records: bytes) -> list[bytes]:
+    """These records as written so many days ago: when a chat was last used its own records tell."""
+    then = datetime.fromtimestamp(time.time() - days * 86_400, UTC).isoformat(timespec="milliseconds")
+    return [record.replace(WRITTEN.encode(), then.encode()) for record in records]
 
 
 def jsonl(*records: bytes) -> bytes:

@@ -62,7 +62,8 @@ def test_joining_what_was_split_gives_the_same_bytes_for_whatever_bytes() -> Non
 @pytest.fixture
 def script(tmp_path: Path) -> Script:
     """A session of two turns, kept whole and live whole."""
-    found = Script("session", "s", tmp_path / "live.jsonl", tmp_path, "kept.jsonl", gone=False)
+    (tmp_path / "projects" / "-srv").mkdir(parents=True)
+    found = Script("session", "s", tmp_path / "projects" / "-srv" / "live.jsonl", tmp_path, "kept.jsonl", gone=False)
     for path in (found.live, found.kept):
         path.write_bytes(jsonl(A, B, C, D))
     found.written.update([A, B, C, D])

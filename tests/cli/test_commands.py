@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import keeper
-from tests.build import CWD, append, jsonl, prompt, session_id, talk, write_live
+from tests.build import CWD, append, dated, jsonl, prompt, session_id, talk, write_live
 from tests.chat import everything, kept_path, put, sweep, write_whole
 from tests.conftest import Ran
 from tests.seam import world
@@ -297,10 +297,10 @@ def test_list_tells_each_chats_state_and_is_ordered_by_last_use(
     kept: Path, profile: Path, vault_home: Path, run_keeper: Command
 ) -> None:
     append(kept, b'{"type":"custom-title","customTitle":"My \\u001b[31mtitle"}\n')
-    os.utime(kept.with_name(f"{T}.jsonl"), (time.time() - 90, time.time() - 90))
+    append(kept, jsonl(*dated(0, prompt("now", "d", session=S))))
     first, last = run_keeper("list", "--json").json["chats"]
     assert (first["session"], last["session"]) == (T, S)
-    assert (last["title"], last["state"], last["records"]) == ("My \ufffd[31mtitle", "live", 5)
+    assert (last["title"], last["state"], last["records"]) == ("My \ufffd[31mtitle", "live", 6)
     assert (last["bytes"], last["live"]) == (kept.stat().st_size, str(kept))
     assert last["kept"] == str(kept_path(vault_home, S))
     assert first["title"] == "prompt p"

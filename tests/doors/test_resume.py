@@ -16,7 +16,7 @@ import pytest
 from keeper.doors.resume import age, prompts
 from keeper.transcripts.chat import told, written
 from tests import chat
-from tests.build import jsonl, meta, prompt, session_id, talk, write_live
+from tests.build import dated, jsonl, meta, prompt, session_id, talk, write_live
 from tests.conftest import Ran
 from tests.doors.stage import CODE, Stage, build
 from tests.terminal import Terminal
@@ -44,7 +44,10 @@ def by_hand(stage: Stage, run_keeper: Keeper) -> Keeper:
 def write(stage: Stage, session: str, title: str, days: float, cwd: Path | None = None) -> Path:
     """A conversation of the stage's directory, last written so many days ago."""
     place = str(cwd or stage.work)
-    records = [*talk("abcd", session, cwd=place), meta("custom-title", customTitle=title, sessionId=session)]
+    records = [
+        *dated(days, *talk("abcd", session, cwd=place)),
+        meta("custom-title", customTitle=title, sessionId=session),
+    ]
     live = write_live(stage.home / ".claude", place, session, jsonl(*records))
     os.utime(live, (then := time.time() - days * chat.DAY_S, then))
     return live
