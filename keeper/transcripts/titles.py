@@ -1,8 +1,8 @@
 """Titles: what transcripts are called, for whoever must know it at every keep.
 
-It promises that a process reads a transcript through once, and then only what was added to it, whichever of its threads
-asks. It refuses to store a title anywhere
-but in this process's memory.
+It promises that one process reads a transcript through once, and then only what was added to it, whichever of its
+threads asks. It refuses to store a title anywhere but in the process's memory: a keep without an agent, which is a
+process of its own, reads the whole.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from keeper.transcripts.describe import text_of
 from keeper.transcripts.records import is_prompt, read
 
 KEYS = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary"}
+END = 256
+"""So many bytes before the known end are compared before a tail alone is read: an inode's number may be another's."""
 _MARK = re.compile(rb'"type":"(?:custom-title|ai-title|summary)"')
 
 
@@ -29,10 +31,15 @@ class _Read:
     size: int = 0
     titles: dict[str, str] = field(default_factory=dict)
     prompt: str = ""
+    end: bytes = b""
+
+    def goes_on_in(self, fd: int, seen: os.stat_result) -> bool:
+        """Whether the file has all that was read, and perhaps more."""
+        return self.inode == seen.st_ino and os.pread(fd, len(self.end), self.size - len(self.end)) == self.end
 
 
 class Titles:
-    """The titles of the files that were asked for."""
+    """The titles of the files that were asked for; of all threads."""
 
     def __init__(self) -> None:
         self._read: dict[str, _Read] = {}
@@ -54,19 +61,15 @@ class Titles:
         try:
             seen = os.fstat(fd)
             known = self._read.get(path)
-            if known is None or known.inode != seen.st_ino or known.size > seen.st_size:
+            if known is None or not known.goes_on_in(fd, seen):
                 known = _Read(seen.st_ino)
             if known.size < seen.st_size:
                 known = replace(known, titles=dict(known.titles))  # another thread may be at the same
                 _more(known, files.read_at(fd, known.size, path))
-            self._read[path] = known
+                self._read[path] = known
         finally:
             os.close(fd)
         return known
-
-
-SHARED = Titles()
-"""This process's: the agent's doors open the vault anew for each answer, and its threads have one each."""
 
 
 def _more(known: _Read, data: bytes) -> None:
@@ -85,3 +88,8 @@ def _more(known: _Read, data: bytes) -> None:
             known.prompt = " ".join(text_of(record).split())
         at = end + 1
     known.size += whole
+    known.end = data[max(0, whole - END) : whole] or known.end
+
+
+SHARED = Titles()
+"""This process's: the agent's doors open the vault anew for each answer, and its threads have one each."""
