@@ -13,7 +13,7 @@ from dataclasses import asdict
 from keeper.cli import out
 from keeper.cli.answers import say
 from keeper.doors.cli_version import installed_version
-from keeper.errors import KeeperError
+from keeper.errors import KeeperError, NotKept
 from keeper.transcripts.restore import Restored, Restorer, Want, failed
 
 TYPE_CHECKING = False
@@ -47,9 +47,20 @@ def _one(restorer: Restorer, session: str, alone: bool) -> Restored:
     try:
         return restorer.session(session)
     except KeeperError as error:
+        if isinstance(error, NotKept):
+            error.cure = _prompts_left(restorer, session) or error.cure
         if alone:
             raise
         return failed(session, error)
+
+
+def _prompts_left(restorer: Restorer, session: str) -> str:
+    """What the histories still hold of a session that is nowhere else (RESTORE-9); "" for nothing."""
+    from keeper.doors.resume import prompts
+
+    profiles = [restorer.want.profile] if restorer.want.profile else restorer.vault.settings.profiles
+    held = sum(len(prompts(profile, session)) for profile in profiles)
+    return f"history.jsonl still holds {held} of its prompts: `keeper resume {session} --prompts`" if held else ""
 
 
 def _offer(restorer: Restorer, answer: Restored) -> None:

@@ -64,7 +64,7 @@ def tell_families(vault: Vault, family: Family) -> None:
     """Lineage comes last, since it is no condition of being kept; what fails of it the next new relative tells."""
     try:
         written = family.tell()
-    except (OSError, KeeperError) as error:
+    except (OSError, KeeperError, UnicodeError) as error:
         vault.notes.append(f"kept, but not all lineage could be told: {error}")
         return
     for path in written:

@@ -107,7 +107,7 @@ def _line(session: str, said: dict[str, str | None]) -> list[str]:
 
 def _parent(row: Row, members: list[Row], uuids: dict[str, set[str]]) -> str | None:
     """The elder that shares the most records; of several, the oldest."""
-    elder = [one for one in members if one.born <= row.born]
+    elder = [one for one in members if (one.born, one.session) < (row.born, row.session)]  # one tick of a clock: by id
     if not elder:
         return None
     return max(elder, key=lambda one: (len(uuids[row.session] & uuids[one.session]), -one.born)).session

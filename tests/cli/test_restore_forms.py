@@ -182,3 +182,16 @@ def test_where_the_folder_hangs_on_the_cli_the_agent_leaves_it_to_the_door(
         assert (code, "keeper.transcripts" in forms.loaded()) == (0, True), said
     assert not live.exists()
     assert len(list(profile.glob(f"projects/*/{S}.jsonl"))) == 1
+
+
+@pytest.mark.accepts("RESTORE-9")
+@pytest.mark.parametrize("entry", [BY_CLICK, PLAIN])
+def test_what_was_never_kept_and_is_gone_has_its_prompts_offered(
+    entry: str, kept: Path, profile: Path, forms: Forms
+) -> None:
+    lines = [f'{{"display":"prompt {n}","sessionId":"{NEVER}","timestamp":{n}}}' for n in range(3)]
+    put(profile / "history.jsonl", "\n".join(lines).encode())
+    code, said, told = forms.run(entry, ["restore", NEVER])
+    assert (code, said) == (4, b"")
+    assert f"history.jsonl still holds 3 of its prompts: `keeper resume {NEVER} --prompts`".encode() in told
+    assert b"history" not in forms.run(entry, ["restore", session_id(8)])[2]

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from keeper import files
 from keeper.transcripts.forget import forget
+from keeper.transcripts.keep import Keeper
 from tests import build
 from tests.build import CWD, append, jsonl, meta, session_id, talk, write_live
 from tests.conftest import Ran
@@ -227,3 +229,29 @@ def test_a_session_that_was_kept_with_a_line_that_tells_nothing_is_told_of_once_
     assert (facts.sessions[fork.session].cwd, facts.sessions[fork.session].forked_from) == (CWD, world.session)
     (row,) = fork.vault().rows(fork.session)
     assert (row.cwd, row.head) == (CWD, "a")
+
+
+def test_of_two_that_were_born_in_one_tick_of_the_clock_one_alone_is_told_as_the_others_fork(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "born", lambda *_: 1_700_000_000.0)  # a home put back by cp: every file of one moment
+    for session, names in ((S, "abcd"), (F, "abxy")):
+        write_live(world.profile, CWD, session, jsonl(*talk(names, session)))
+    world.keep_all()
+    assert parents(world) == {S: None, F: S}
+
+
+@pytest.mark.accepts("KEEP-13")
+def test_a_profile_whose_name_is_no_utf_8_stops_no_other(world: World, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/.cla\xffude"))
+    vault = world.vault()
+    keeper = Keeper(vault, time.time())
+    for profile, session in ((odd, S), (world.profile, F)):
+        write_live(profile, CWD, session, jsonl(*talk("ab", session)))
+    told = {answer.session: answer for profile in (odd, world.profile) for answer in keeper.profile(profile)}
+    keeper.finish()
+    keeper.seal()
+    assert (told[F].error, told[F].action) == (None, "linked")
+    assert (world.root / "chats" / F / "seal" / f"{F}.jsonl.seal").exists()
+    assert [row.session for row in world.vault().rows()] == [F]
+    assert told[S].error
