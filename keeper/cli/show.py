@@ -174,7 +174,7 @@ def export(session: str, profile: Path | None, chat: str | None, as_json: bool) 
 
 @click.command()
 @click.option("--openmetrics", "metrics", is_flag=True, help="As metrics instead, in the OpenMetrics text format.")
-@click.option("--output", type=click.Path(path_type=Path), help="With --openmetrics: the file to write them to.")
+@click.option("--output", type=click.Path(path_type=Path), help="With --openmetrics: the file to write them to (`-`: stdout).")
 @out.json_option
 def status(metrics: bool, output: Path | None, as_json: bool) -> int:
     """Say what runs and what the vault holds. Exits 5 where no agent runs (with --openmetrics: 0, and it is a metric).
@@ -187,7 +187,7 @@ def status(metrics: bool, output: Path | None, as_json: bool) -> int:
     if metrics:
         from keeper.cli.report import openmetrics
 
-        return openmetrics(vault, output, as_json)
+        return openmetrics(vault, None if str(output) == "-" else output, as_json)
     agent = agent_of(vault)
     names = vault.chat_names()
     missing = sorted({row.chat for row in vault.missing()})
@@ -206,7 +206,7 @@ def status(metrics: bool, output: Path | None, as_json: bool) -> int:
         )  # fmt: skip
         return 0 if agent["running"] else AgentDown.exit_code
     out.notes(vault)
-    out.say(f"vault: {vault.root}, {len(names)} chats, {out.size(size)}")
+    out.say(f"vault: {vault.root}, {len(names)} chats, transcripts of {out.size(size)} (`keeper du`: all of it)")
     for line in _agent_lines(agent):
         out.say(line)
     for one in found:
@@ -227,7 +227,7 @@ def _agent_lines(agent: dict[str, Any]) -> Iterator[str]:
         yield "agent: not running (`keeper run` starts it, `keeper service install` for good)"
         return
     since = out.when(agent["since"])
-    yield f"agent: process {agent['pid']} since {since}, {agent['live']} chats live, {agent['queued']} queued"
+    yield f"agent: process {agent['pid']} since {since}, {agent['live']} chats in use, {agent['queued']} queued"
     watches, limit = agent["watches"]["count"], agent["watches"]["limit"]
     share = f" of {limit} that this machine allows" if limit else ""
     yield f"  {watches} watches{share}, {agent['watches']['bytes'] >> 10} KiB"
