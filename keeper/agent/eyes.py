@@ -63,5 +63,5 @@ class Eyes:
         """So many names went at once: told once, by whichever sees it first, the events or a look."""
         now = self.clock()
         if now - self._massed.get(profile, -MASS_S) >= MASS_S:
-            self.condition.event("mass deletion", f"{count} names went at once from {profile}", count)
+            self.condition.event("mass deletion", f"at least {count} names went at once from {profile}", count)
         self._massed[profile] = now
