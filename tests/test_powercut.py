@@ -60,7 +60,9 @@ def test_a_run_that_is_ended_leaves_no_process_mount_or_device(needs: Needs, how
     needs.root()
     mark = f"{os.getpid()}{how:02d}"
     command = [sys.executable, SCRIPT, "--fs", "xfs", "--cuts", "500", "--seed", mark]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+    # A shell that starts the tests behind itself has SIGINT ignored in all that they start.
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **heard) as run:
         assert run.stderr is not None
         said = run.stderr.readline()
         if "run 0" in said:
