@@ -174,7 +174,7 @@ def export(session: str, profile: Path | None, chat: str | None, as_json: bool) 
 
 @click.command()
 @click.option("--openmetrics", "metrics", is_flag=True, help="As metrics instead, in the OpenMetrics text format.")
-@click.option("--output", type=click.Path(path_type=Path), help="With --openmetrics: the file for them, or `-` (stdout).")
+@click.option("--output", type=click.Path(path_type=Path), help="With --openmetrics: the file for it, or `-` (stdout).")
 @out.json_option
 def status(metrics: bool, output: Path | None, as_json: bool) -> int:
     """Say what runs and what the vault holds. Exits 5 where no agent runs (with --openmetrics: 0, and it is a metric).
