@@ -9,6 +9,7 @@ moves, and its swaps must not be read as a chat that went somewhere else.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,8 +120,12 @@ class Listener(FileSystemEventHandler):
         yield Hint(self._profile, session or None, kind, path)
 
     def _may_link(self, path: str) -> bool:
-        """A link to a folder is told like a file; of one that is gone nothing tells what it was."""
-        return os.path.islink(path) or not os.path.lexists(path)
+        """A link to a folder is told like a file; of one that is gone nothing tells what it was. One look: it may be
+        made anew between two."""
+        try:
+            return stat.S_ISLNK(os.lstat(path).st_mode)
+        except OSError:
+            return True
 
     def _subject(self, path: str) -> str | None:
         return subject(path[len(str(self._profile)) + 1 :].split("/"))

@@ -79,6 +79,7 @@ class Watch:
     ) -> None:
         self._put, self._clock, self._silent = put, clock, silent
         self._lock = threading.RLock()  # never taken where an event arrives
+        self._counting = threading.Lock()  # files and folders arrive by two threads
         self._ears: Ears | None = None
         self._roots: list[_Root] = []
         self._links_due: dict[Path, float] = {}
@@ -273,7 +274,8 @@ class Watch:
 
     def _pass_on(self, hint: Hint) -> None:
         if hint.kind == "gone" and (storm := self._storms.get(hint.profile)) is not None:
-            storm.passed += 1
+            with self._counting:
+                storm.passed += 1
         if hint.session is None:
             self._links_due[hint.profile] = 0.0
         self._put(hint)

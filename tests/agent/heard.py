@@ -40,7 +40,8 @@ class Heard:
         self.watch.tick()
 
     def settle(self) -> None:
-        """All that happened so far has been heard: a name made now, and told, came behind it in every root."""
+        """All that happened so far has been heard: a folder made now, and told, came behind it in every root (a file's
+        name is told sooner than a folder's)."""
         self._tries += 1
         for top in ("projects/-settle", "tasks", "file-history", "todos"):
             number = f"{self._tries:012d}"
@@ -49,12 +50,12 @@ class Heard:
             if folder.is_dir() or top == "projects/-settle":
                 folder.mkdir(exist_ok=True)
                 before = len(self.hints)
-                (folder / mark).touch()
+                (folder / mark).mkdir()
                 eventually(
                     f"the mark in {top}",
                     lambda before=before, mark=mark: any(hint.session == mark for hint in self.hints[before:]),
                 )
-                (folder / mark).unlink()
+                (folder / mark).rmdir()
         eventually("the marks to be gone", lambda: self.told(mark, "gone"))
         self.hints = [
             hint

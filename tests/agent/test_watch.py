@@ -9,7 +9,7 @@ import pytest
 
 from keeper import disk
 from keeper.agent import inotify
-from keeper.agent.hint import MASS, subject
+from keeper.agent.hint import MASS, Listener, subject
 from keeper.agent.trouble import SHOWN_S, Trouble, carried
 from keeper.agent.watch import Hint
 from tests.agent.heard import Heard, threads_but, watching
@@ -28,6 +28,40 @@ def test_a_new_transcript_is_told_of_by_its_session(profile: Path) -> None:
         path = write_live(profile, CWD, TWO, b"{}\n")
         assert heard.wait_for(TWO, "made") == Hint(profile, TWO, "made", str(path))
         assert not heard.told(ONE, "made")
+
+
+@pytest.mark.accepts("AGENT-1")
+def test_a_files_name_is_told_by_the_thread_that_reads_whatever_the_others_wait_for(profile: Path) -> None:
+    path = write_live(profile, CWD, ONE, b"{}\n")
+    with watching(profile) as heard:
+        ears = heard.watch._ears
+        assert ears is not None
+        with ears._observer._lock:  # held, it hands nothing on
+            write_live(profile, CWD, TWO, b"{}\n")
+            path.unlink()
+            heard.wait_for(TWO, "made")
+            heard.wait_for(ONE, "gone")
+        heard.settle()
+        assert [hint.kind for hint in heard.hints] == ["made", "gone"]
+
+
+@pytest.mark.accepts("AGENT-1")
+def test_a_folder_that_could_not_be_watched_at_first_is_heard_once(profile: Path) -> None:
+    late = str(profile / "late")
+    told: list[str] = []
+    handler = Listener(profile, late, f"{profile}/todos", lambda hint: told.append(hint.kind), lambda *_: None)
+    ears = inotify.Ears()
+    try:
+        with pytest.raises(OSError, match="No such file"):
+            ears.hear(late, False, handler)
+        os.mkdir(late)
+        ears.hear(late, False, handler)
+        Path(late, f"{ONE}-agent-{ONE}.json").touch()
+        Path(late, f"{TWO}-agent-{TWO}.json").touch()
+        eventually("both", lambda: len(told) >= 2)
+        assert told == ["made", "made"]
+    finally:
+        ears.close()
 
 
 @pytest.mark.accepts("AGENT-1")
