@@ -84,8 +84,9 @@ class Rescue:
         """What a sweep took comes back; what others deleted is told. The sessions that came back."""
         swept: dict[str, Row] = {}
         deleted: list[Row] = []
+        buried = {(stone.profile, stone.session) for stone in self.vault.tombstones()}  # and each again, under its lock
         for session, row in self.rows.items():
-            if session in self.live or self.vault.forgotten(self.profile, session) is not None:
+            if session in self.live or (self.profile, session) in buried:
                 continue
             took = self._took(row)
             if took:

@@ -18,7 +18,7 @@ from keeper.files import regular
 from keeper.transcripts import seal
 from keeper.transcripts.chat import Facts, SessionFacts
 from keeper.transcripts.exclude import Exclusion
-from keeper.transcripts.frame import SealBroken, last_frame
+from keeper.transcripts.frame import SealBroken, digest_of_end, last_frame
 from keeper.transcripts.index import Row
 from keeper.transcripts.mirror import Mirror
 from keeper.transcripts.places import Place
@@ -202,8 +202,12 @@ def _is_whole(kept: str, sealed: str) -> bool:
     fd = files.open_read(kept)
     try:
         size = os.fstat(fd).st_size
-        finished = size == 0 or os.pread(fd, 1, size - 1) == b"\n"
-        return finished and (last is None or seal.holds(last, fd))
+        end = os.pread(fd, seal.END, max(0, size - seal.END))
+        if size and not end.endswith(b"\n"):
+            return False
+        if last is not None and last.end == size:  # as `holds`, of what is read already
+            return digest_of_end(end) == last.end_digest
+        return last is None or seal.holds(last, fd)
     finally:
         os.close(fd)
 

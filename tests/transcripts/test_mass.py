@@ -405,11 +405,17 @@ def test_a_kept_file_long_past_its_retention_comes_back_with_the_time_of_now(wor
 
 
 @pytest.mark.accepts("SEAL-1", "RESTORE-11")
-def test_one_that_was_cut_in_place_before_it_was_swept_comes_back_as_it_was_sealed(world: World) -> None:
+@pytest.mark.parametrize("how", ["cut", "rewritten at one length"])
+def test_one_that_was_damaged_in_place_before_it_was_swept_comes_back_as_it_was_sealed(world: World, how: str) -> None:
     paths = chats(world, 3)
     world.keep_all()
     whole = [path.read_bytes() for path in paths]
-    os.truncate(paths[1], whole[1].index(b"\n") + 1)
+    if how == "cut":
+        os.truncate(paths[1], whole[1].index(b"\n") + 1)
+    else:
+        with paths[1].open("r+b") as file:
+            file.seek(len(whole[1]) - 40)
+            file.write(bytes(39))
     sweep(world.profile)
     assert [answer.error for answer in put_back(world)] == [None] * 3
     assert [path.read_bytes() for path in paths] == whole
