@@ -46,20 +46,25 @@ def test_a_files_name_is_told_by_the_thread_that_reads_whatever_the_others_wait_
 
 
 @pytest.mark.accepts("AGENT-1")
-def test_a_folder_that_could_not_be_watched_at_first_is_heard_once(profile: Path) -> None:
+@pytest.mark.parametrize("before", ["refused", "forgotten"])
+def test_a_folder_that_is_heard_anew_is_told_once(profile: Path, before: str) -> None:
     late = str(profile / "late")
-    told: list[str] = []
-    handler = Listener(profile, late, f"{profile}/todos", lambda hint: told.append(hint.kind), lambda *_: None)
+    told: list[str | None] = []
+    handler = Listener(profile, late, f"{profile}/todos", lambda hint: told.append(hint.session), lambda *_: None)
     ears = inotify.Ears()
     try:
-        with pytest.raises(OSError, match="No such file"):
-            ears.hear(late, False, handler)
-        os.mkdir(late)
+        if before == "refused":
+            with pytest.raises(OSError, match="No such file"):
+                ears.hear(late, False, handler)
+            os.mkdir(late)
+        else:
+            os.mkdir(late)
+            ears.forget(ears.hear(late, False, handler))
         ears.hear(late, False, handler)
         Path(late, f"{ONE}-agent-{ONE}.json").touch()
         Path(late, f"{TWO}-agent-{TWO}.json").touch()
         eventually("both", lambda: len(told) >= 2)
-        assert told == ["made", "made"]
+        assert told == [ONE, TWO]
     finally:
         ears.close()
 
