@@ -2,8 +2,8 @@
 
 It promises that an overflow, a folder that the kernel would not watch, and a failure inside watchdog are told here,
 and that one close ends every thread and watch of it. A file's name that comes or goes is handed on by the thread that
-reads, without watchdog's two further ones: a sweep of thousands costs a third, and each turn of a thread that it does
-without is one less to wait for. It cures nothing: `watch` does, by an instance anew.
+reads, without watchdog's two further ones: each turn of a thread is one more to wait for, and takes the interpreter
+from the thread that puts back what a sweep took. It cures nothing: `watch` does, by an instance anew.
 
 Measured with watchdog 7.1.0 on Linux 6.18, each held by a test:
 - An overflow is told to a logger alone. watchdog's own cure takes all watches away in the thread that reads; each one
