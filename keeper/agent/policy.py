@@ -40,7 +40,7 @@ class Policy:
         self.since = clock()
         self.applied = threading.Event()
         self.jobs = [Job("rules", RULES_S, self.exclude), Job("prune", DAY_S, self.plan)]
-        self._every = True
+        self._asked, self._done = 1, 0
         self._applying = threading.Lock()
 
     # ------------------------------------------------------------------ the settings file
@@ -87,7 +87,7 @@ class Policy:
 
     def all_anew(self) -> None:
         """The next look by the rules is at every chat, also where they are those of last time."""
-        self._every = True
+        self._asked += 1
 
     def exclude(self) -> None:
         """What the rules of now exclude goes, and that is told. What they left, the next call tries again."""
@@ -96,12 +96,9 @@ class Policy:
         self.applied.set()
 
     def _exclude(self) -> None:
-        every, self._every = self._every, False
-        try:
-            gone, left = self.work.exclude(where_new=not every)
-        except Exception:
-            self._every = True
-            raise
+        asked = self._asked  # asked for again meanwhile, or not done: the next call looks at every chat
+        gone, left = self.work.exclude(where_new=asked == self._done)
+        self._done = asked
         self.condition.only("policy", left)
         if gone:
             sole = sum(one.sole for one in gone)
