@@ -48,19 +48,13 @@ def _one(restorer: Restorer, session: str, alone: bool) -> Restored:
         return restorer.session(session)
     except KeeperError as error:
         if isinstance(error, NotKept):
-            error.cure = _prompts_left(restorer, session) or error.cure
+            from keeper.doors.resume import prompts_offered  # only where the session is nowhere
+
+            profiles = [restorer.want.profile] if restorer.want.profile else restorer.vault.settings.profiles
+            error.cure = prompts_offered(profiles, session) or error.cure
         if alone:
             raise
         return failed(session, error)
-
-
-def _prompts_left(restorer: Restorer, session: str) -> str:
-    """What the histories still hold of a session that is nowhere else (RESTORE-9); "" for nothing."""
-    from keeper.doors.resume import prompts
-
-    profiles = [restorer.want.profile] if restorer.want.profile else restorer.vault.settings.profiles
-    held = sum(len(prompts(profile, session)) for profile in profiles)
-    return f"history.jsonl still holds {held} of its prompts: `keeper resume {session} --prompts`" if held else ""
 
 
 def _offer(restorer: Restorer, answer: Restored) -> None:

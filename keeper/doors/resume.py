@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,11 +172,16 @@ def _gone(start: Start, vault: Vault, session: str) -> NotKept:
     if elsewhere:
         theirs = f"CLAUDE_CONFIG_DIR={elsewhere[0]} claude --resume {session}"
         return NotKept(f"session {session} is kept of another profile, {', '.join(elsewhere)}", f"`{theirs}`")
-    held = len(prompts(start.profile, session))
-    cure = f"history.jsonl still holds {held} of its prompts: `keeper resume {session} --prompts`" if held else None
+    cure = prompts_offered([start.profile], session)
     went = removed(vault, session)
     told = f"it was removed from the vault, by the {went['by']} {went['why']}" if went else "it was never kept"
     return NotKept(f"session {session} is gone: {told}, and {start.profile} has it no more", cure)
+
+
+def prompts_offered(profiles: Iterable[Path], session: str) -> str | None:
+    """How to have what these profiles' histories still hold of the session; None where that is nothing (RESTORE-9)."""
+    held = sum(len(prompts(profile, session)) for profile in profiles)
+    return f"history.jsonl still holds {held} of its prompts: `keeper resume {session} --prompts`" if held else None
 
 
 def prompts(profile: Path, session: str) -> list[str]:
