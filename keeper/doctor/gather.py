@@ -20,6 +20,7 @@ from keeper.files import regular
 from keeper.retention import DAY_S, MANAGED, forecast, last_sweep, retention, sources
 from keeper.transcripts.describe import states
 from keeper.transcripts.index import IndexLost, Row
+from keeper.transcripts.places import known_profiles
 from keeper.transcripts.vault import Vault
 from keeper.transcripts.verdict import Verdict
 
@@ -37,10 +38,9 @@ def rows_of(vault: Vault) -> tuple[list[Row], bool]:
 
 
 def profiles_of(vault: Vault, rows: Iterable[Row], running: Iterable[Running]) -> list[Path]:
-    """Every profile that is known and there: from the settings, from the rows, from the Claudes that run; the one in
-    use before Claude has made it."""
-    named = [*vault.settings.profiles, *(Path(row.profile) for row in rows), *(one.profile for one in running)]
-    return [one for one in dict.fromkeys(named) if os.path.isdir(one) or one == vault.settings.profiles[0]]
+    """Every profile that is known and there, and the one in use before Claude has made it."""
+    known = known_profiles(vault, rows, (one.profile for one in running))
+    return [one for one in known if os.path.isdir(one) or one == vault.settings.profiles[0]]
 
 
 def profiles(

@@ -8,7 +8,7 @@ a tombstone.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -281,8 +281,11 @@ def profiles_of(vault: Vault) -> list[Path]:
     return [profile for profile in known_profiles(vault) if profile.is_dir()]
 
 
-def known_profiles(vault: Vault) -> list[Path]:
+def known_profiles(
+    vault: Vault, rows: Iterable[Row] | None = None, running: Iterable[Path] | None = None
+) -> list[Path]:  # fmt: skip
     """Every profile that is known, there now or not: from the settings, from the chats kept so far, from a Claude that
-    runs (KEEP-13)."""
-    named = [Path(row.profile) for row in vault.rows()]
-    return list(dict.fromkeys([*vault.settings.profiles, *named, *claude.running_profiles()]))
+    runs (KEEP-13); by the index's `rows` and the `running` profiles, where the caller has them."""
+    named = [Path(row.profile) for row in (vault.rows() if rows is None else rows)]
+    running = claude.running_profiles() if running is None else running
+    return list(dict.fromkeys([*vault.settings.profiles, *named, *running]))
