@@ -265,7 +265,7 @@ def test_what_starts_the_agent_is_told(service: Service, agent: Agent, state: st
 
 # --- sweeps -------------------------------------------------------------------------------------------------
 
-PROJECT = Source("/work/x/.claude/settings.json", "project", 2.0, "", "/work/x")
+PROJECT = Source("/proj/x/.claude/settings.json", "project", 2.0, "", "/proj/x")
 USER = Source(SETTINGS, "user", 60.0)
 
 
@@ -277,10 +277,10 @@ USER = Source(SETTINGS, "user", 60.0)
             [USER, PROJECT],
             2,
             FAIL,
-            "2 days by /work/x/.claude/settings.json, beside your own 60: a Claude started in /w",
+            "2 days by /proj/x/.claude/settings.json, beside your own 60: a Claude started in /p",
         ),
         ([PROJECT], 2, FAIL, "beside Claude's default of 30"),
-        ([USER, replace(PROJECT, scope="local")], 2, FAIL, "2 days by /work/x"),
+        ([USER, replace(PROJECT, scope="local")], 2, FAIL, "2 days by /proj/x"),
         ([replace(USER, days=2.0), replace(PROJECT, days=2.0)], 2, WARN, f"2 days by your own {SETTINGS}"),
         ([replace(USER, days=30.0)], 30, OK, "30 days by your own"),
         ([Source("/etc/m.json", "managed", 7.0)], 7, WARN, "7 days by an administrator's /etc/m.json"),
@@ -299,7 +299,7 @@ def test_the_smallest_period_is_told_with_its_file_and_fails_where_nobody_chose_
 @pytest.mark.accepts("FIT-9", "POLICY-6")
 @pytest.mark.parametrize(("version", "state"), [("2.1.328", WARN), ("2.1.85", FAIL), ("2.1.92", WARN)])
 def test_a_period_of_0_is_always_warned_of_and_a_large_number_offered(version: str, state: str) -> None:
-    zero = Source(PROJECT.file, "project", None, "zero", "/work/x")
+    zero = Source(PROJECT.file, "project", None, "zero", "/proj/x")
     found = facts(profiles=(profile(live(), sources=[USER, zero], versions=(version,)),))
     check = only(found, "retention 0")
     assert check.state == state
@@ -630,10 +630,10 @@ def test_the_history_tells_sessions_directories_and_counts_and_what_is_no_prompt
     tmp_path: Path,
 ) -> None:
     entries: list[Any] = [
-        {"display": "one", "project": "/work/x", "sessionId": S, "timestamp": 1_000},
+        {"display": "one", "project": "/proj/x", "sessionId": S, "timestamp": 1_000},
         {"display": "two", "project": "/work/y", "sessionId": S, "timestamp": 3_000},
         {"display": "/exit", "project": "/work/z", "sessionId": T, "timestamp": 2_000},
-        {"display": "three", "project": "/work/x", "sessionId": U},
+        {"display": "three", "project": "/proj/x", "sessionId": U},
         {"display": "four", "sessionId": "../../x"},
         {"display": "five", "project": 7, "sessionId": None, "timestamp": True},
         [S],
@@ -641,7 +641,7 @@ def test_the_history_tells_sessions_directories_and_counts_and_what_is_no_prompt
     put(tmp_path / "history.jsonl", b"\n".join(json.dumps(one).encode() for one in entries) + b"\ntorn " + S.encode())
     told = history.read(tmp_path)
     assert (told.prompts, told.last) == ({S: 2, U: 1}, {S: 3.0})
-    assert told.cwds == ("/work/x", "/work/y", "/work/z")
+    assert told.cwds == ("/proj/x", "/work/y", "/work/z")
     assert history.lost(tmp_path, told, {U}) == (Lost(S, str(tmp_path), 2, 3.0),)
     assert history.read(tmp_path / "none") == history.History({}, {}, ())
 
@@ -652,7 +652,7 @@ def test_the_history_tells_sessions_directories_and_counts_and_what_is_no_prompt
 def test_a_settings_file_of_claudes_that_names_no_directory_tells_none(tmp_path: Path, data: bytes) -> None:
     assert history.projects(put(tmp_path / ".claude.json", data)) == ()
     assert history.projects(tmp_path / "none") == ()
-    assert history.projects(put(tmp_path / "b.json", b'{"projects": {"/work/x": {}, "/work/y": {}}}')) == (
-        "/work/x",
+    assert history.projects(put(tmp_path / "b.json", b'{"projects": {"/proj/x": {}, "/work/y": {}}}')) == (
+        "/proj/x",
         "/work/y",
     )
